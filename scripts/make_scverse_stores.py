@@ -17,7 +17,6 @@ from pathlib import Path
 import anndata
 import numpy as np
 import pandas as pd
-import scipy.sparse
 import zarr
 
 STORES = Path(__file__).parents[1] / "tests/features/stores"
@@ -110,11 +109,6 @@ def main() -> None:
                 table.write_zarr(
                     folder / f"dense_{text}.zarr", convert_strings_to_categoricals=as_categories
                 )
-        for layout in (scipy.sparse.csr_matrix, scipy.sparse.csc_matrix):
-            table.X = layout(table.X)
-            with written_as("strings", 3):
-                table.write_h5ad(folder / f"{layout.__name__}.h5ad")
-                table.write_zarr(folder / f"{layout.__name__}.zarr")
         for store in sorted(folder.iterdir()):
             target = STORES / f"{store.name}.tar.xz"
             pack(store, target)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scalecal.checks import InputError
 from scalecal.datasets import DATASETS, open_dataset
-from scalecal.datasets.breakhis import MAGNIFICATIONS, parse_name
+from scalecal.datasets.published import MAGNIFICATIONS, parse_names
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, picture, save_picture
 
 
@@ -108,12 +108,10 @@ def test_names_are_read_by_their_fields(kind, year, slide, magnification, number
     letter = "B" if kind in ("A", "F", "PT", "TA") else "M"
     stem = f"SOB_{letter}_{kind}-{year}-{slide}-{magnification}-{number:03d}"
     fields = stem.split("-")
-    parsed = parse_name(stem)
-    assert parsed is not None
-    assert parsed.patient == f"{fields[1]}-{fields[2]}"
-    assert parsed == (int(letter == "M"), kind, parsed.patient, magnification)
+    (parsed,) = parse_names([stem]).to_numpy().tolist()
+    assert parsed == [letter, kind, f"{fields[1]}-{fields[2]}", str(magnification)]
 
 
 @pytest.mark.parametrize("stem", ["", "SOB_M_XX-14-1-40-001", "SOB_M_DC_14-1-40-001", "a-b-c"])
 def test_other_names_are_not_read(stem: str) -> None:
-    assert parse_name(stem) is None
+    assert parse_names([stem]).isna().all(axis=None)

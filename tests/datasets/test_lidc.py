@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 from scalecal.checks import InputError
 from scalecal.datasets import load_lidc
-from scalecal.datasets.lidc import FEATURE_SETS
+from scalecal.datasets.shipped import FEATURE_SETS
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make_lidc.py"
 
@@ -89,7 +89,7 @@ def test_geometry_tells_the_classes_apart():
 
 
 def test_tie_rules():
-    with pytest.raises(InputError, match="173 of 896 nodules are tied"):
+    with pytest.raises(InputError, match="173 of 896 cases are tied"):
         load_lidc(panel=4)
     assert len(load_lidc(panel=4, ties="drop")) == 896 - 173
     first, last = load_lidc(panel=4, ties="first"), load_lidc(panel=4, ties="last")

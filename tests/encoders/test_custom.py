@@ -182,7 +182,7 @@ def test_transformers_models_not_to_be_had() -> None:
 
 
 def test_remote_transform_that_changed_is_noticed() -> None:
-    from scalecal.encoders.transformers_models import check_transform
+    from scalecal.encoders.loading import check_transform
 
     transforms = pytest.importorskip("torchvision.transforms")
     encoder = get_encoder("conch-v1.5")

@@ -10,9 +10,9 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.engines import ENGINES, Worker, open_engine
-from scalecal.engines.interface import MOST_FAILURES, MOST_LOSSES, Ledger, TaskError
+from scalecal.engines.interface import MAX_FAILURES, MAX_LOSSES, Ledger, TaskError
 from scalecal.engines.local import cores
-from scalecal.features import distributed, extract
+from scalecal.features import extract, extraction
 from tests.engines.encoders import troubled_encoder
 from tests.engines.jobs import Task, arithmetic_threads, counted, square, who
 from tests.features.made import contents, open_tiles, tiny_encoder, write_tiles
@@ -89,7 +89,7 @@ def test_a_mishap_costs_one_task(pair, tmp_path, mishap):
 def test_hopeless_tasks_end_the_run(pair, tmp_path):
     with pytest.raises(InputError, match="liking"):
         list(pair.run(square, [Task(0, tmp_path, "input")]))
-    with pytest.raises(TaskError, match=f"failed {MOST_FAILURES} times.*never there"):
+    with pytest.raises(TaskError, match=f"failed {MAX_FAILURES} times.*never there"):
         list(pair.run(square, [Task(0, tmp_path, "always")]))
     with pytest.raises(OSError, match="never there"):
         list(pair.run(square, [Task(0, tmp_path, "always")], final=lambda e: "never" in str(e)))
@@ -105,7 +105,7 @@ def test_a_run_given_up_leaves_no_stray_answer(pair, tmp_path):
 
 def test_the_ledger_gives_up_on_a_task_that_keeps_losing_its_worker():
     ledger = Ledger(["a"], None)
-    for _ in range(MOST_LOSSES - 1):
+    for _ in range(MAX_LOSSES - 1):
         ledger.draw()
         ledger.lost(0, "killed")
     with pytest.raises(TaskError, match="lost its worker"):
@@ -162,7 +162,7 @@ def test_extraction_by_processes_gives_the_same_bytes(by_two, tiles, alone, tmp_
 
 
 def test_extraction_goes_on_after_a_worker_is_killed(by_two, tiles, alone, tmp_path, monkeypatch):
-    monkeypatch.setattr(distributed, "TASKS_PER_WORKER", 1)  # runs of three shards
+    monkeypatch.setattr(extraction, "TASKS_PER_WORKER", 1)  # runs of three shards
     encoder = troubled_encoder(tmp_path, "kill", after=5)
     by_two(open_tiles(tiles), encoder, tmp_path / "f")
     assert (tmp_path / "mishap").exists()

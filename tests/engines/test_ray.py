@@ -13,8 +13,8 @@ import pytest
 from scalecal.checks import InputError
 from scalecal.engines import open_engine
 from scalecal.engines.interface import TaskError
-from scalecal.features import distributed, extract
-from scalecal.features.distributed import Folder
+from scalecal.features import extract, extraction
+from scalecal.features.extraction import Folder
 from scalecal.progress import Progress
 from tests.engines.encoders import troubled_encoder
 from tests.engines.jobs import Task, counted, large, square, who
@@ -125,8 +125,8 @@ def test_a_folder_the_workers_do_not_see_is_written_here(tiles, alone, tmp_path,
     def elsewhere(_path, mark, dtype):
         return Folder(tmp_path / "elsewhere", mark, dtype)
 
-    monkeypatch.setattr(distributed, "Folder", elsewhere)
-    monkeypatch.setattr(distributed, "TASKS_PER_WORKER", 1)  # runs of three shards, one sent back
+    monkeypatch.setattr(extraction, "Folder", elsewhere)
+    monkeypatch.setattr(extraction, "TASKS_PER_WORKER", 1)  # runs of three shards, one sent back
     extract(open_tiles(tiles), tiny_encoder(), tmp_path / "f", engine="ray", **USUAL)
     assert contents(tmp_path / "f") == alone
     assert not (tmp_path / "elsewhere").exists()

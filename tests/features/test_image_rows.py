@@ -103,7 +103,7 @@ def test_embeddings_do_not_depend_on_who_decodes(
     expected, left_out = embed(1)
     request.getfixturevalue("in_processes")
     monkeypatch.setattr(encoding, "_BYTES_AHEAD", limit)
-    monkeypatch.setattr(encoding, "_MOST_TOGETHER", 3)
+    monkeypatch.setattr(encoding, "_MAX_TOGETHER", 3)
     for workers in (1, 3):
         found, skipped = embed(workers)
         np.testing.assert_array_equal(found, expected)
@@ -324,7 +324,7 @@ def test_gathered_batches_hold_every_image_once(sizes: list[list[tuple[int, int]
         images = [next(rest) for _ in piece]
         same = len(piece) > 0 and len(set(piece)) == 1
         pieces.append(Piece(np.stack(images) if same else images, []))
-    batch = _gather(pieces, len(flat) + 3, ends=True, pin=False)
+    batch = _gather(pieces, len(flat) + 3, pin=False)
     assert batch.n == len(flat)
     assert len(batch.groups) == len({image.shape for image in flat})
     assert batch.nbytes == sum(image.nbytes for image in flat)
@@ -354,7 +354,7 @@ def test_pieces_are_let_go_of_while_a_batch_is_gathered() -> None:
             yield Piece(block, [])
             del block
 
-    _gather(pieces(), 12, ends=True, pin=False)
+    _gather(pieces(), 12, pin=False)
     assert most <= 2
 
 

@@ -14,7 +14,7 @@ import torch
 
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.features import import_features, load_features
-from scalecal.features.importing import FORMATS
+from scalecal.features.formats import FORMATS
 
 IDS = ["fäll_1", "fäll_2", "0012"]
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 IMAGES_WORK = (
-    Work("scalecal.datasets.breakhis:open_breakhis"),
-    Work("scalecal.datasets.image_table:open_table"),
+    Work("scalecal.datasets.published:open_breakhis"),
+    Work("scalecal.datasets.own_images:open_table"),
 )
 """The work behind the options of `open_images` that have a default."""
 
@@ -50,7 +50,7 @@ Partial = Annotated[
     bool | None, typer.Option("--partial", help="This is a part of the data set on purpose.")
 ]
 Magnification = Annotated[
-    str | None, typer.Option(help="BreakHis: all, {scalecal.datasets.breakhis:MAGNIFICATIONS}.")
+    str | None, typer.Option(help="BreakHis: all, {scalecal.datasets.published:MAGNIFICATIONS}.")
 ]
 Classes = Annotated[
     str | None, typer.Option(metavar="A,B,...", help="Class names in the order of their labels.")
@@ -306,7 +306,7 @@ def import_(
     votes: Votes = None,
     format: Annotated[
         str | None,
-        typer.Option(help="{scalecal.features.importing:FORMATS}; found out where not given."),
+        typer.Option(help="{scalecal.features.formats:FORMATS}; found out where not given."),
     ] = None,
     encoder: Annotated[
         str | None,

@@ -9,10 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalecal.datasets.atnorm_embeddings import load_atnorm_md
     from scalecal.datasets.catalogue import DATASETS, open_dataset
     from scalecal.datasets.image_sets import Dataset, ImageSet
-    from scalecal.datasets.lidc import load_lidc
+    from scalecal.datasets.shipped import load_atnorm_md, load_lidc
     from scalecal.datasets.simulated import (
         SimulatedCases,
         simulate,
@@ -35,8 +34,8 @@ _HOME = {
     "DATASETS": "catalogue",
     "Dataset": "image_sets",
     "ImageSet": "image_sets",
-    "load_atnorm_md": "atnorm_embeddings",
-    "load_lidc": "lidc",
+    "load_atnorm_md": "shipped",
+    "load_lidc": "shipped",
     "open_dataset": "catalogue",
 }  # the others live in simulated.py
 

@@ -10,13 +10,9 @@ from types import MappingProxyType
 from typing import Any
 
 from scalecal.checks import InputError, lookup
-from scalecal.datasets.breakhis import BREAKHIS
-from scalecal.datasets.class_folders import FOLDER
 from scalecal.datasets.image_sets import Dataset, ImageSet
-from scalecal.datasets.image_table import TABLE
-from scalecal.datasets.mhist import MHIST
-from scalecal.datasets.mitotic_figures import AMI_BR, ATNORM_MD
-from scalecal.datasets.pcam import PCAM
+from scalecal.datasets.own_images import FOLDER, TABLE
+from scalecal.datasets.published import AMI_BR, ATNORM_MD, BREAKHIS, MHIST, PCAM
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
     {record.name: record for record in (MHIST, ATNORM_MD, AMI_BR, PCAM, BREAKHIS, TABLE, FOLDER)}
@@ -60,11 +56,7 @@ def open_dataset(
         raise InputError(f"{name} needs to know where: write {record.form}")
     if colon and not takes_where:
         raise InputError(f"{name} takes no {where!r}: write {record.form} and give --data DIR")
-    known = [
-        option
-        for option, parameter in inspect.signature(record.load).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
+    known = inspect.getfullargspec(record.load).kwonlyargs
     for option in options:
         if option not in known:
             raise InputError(f"{name} has no option {option!r}. It has: {', '.join(known)}")

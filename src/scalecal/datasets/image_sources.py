@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, Self
 from unicodedata import normalize
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,27 +162,32 @@ class FileSource(_FilePerRow):
                 yield Piece(name, -1, error.reason if isinstance(error, ImageError) else "")
 
 
-def safe_members(archive: ZipFile, where: Path) -> list[ZipInfo]:
-    """Members of a zip that are files, refusing an archive that points outside of itself.
+def zip_members(archive: Path) -> list[str]:
+    """Names of the files in a zip, refusing an archive that points outside of itself.
 
     Nothing is ever extracted here; but such an archive was not made by the publisher, and would
     overwrite files of anyone who unpacks it by hand.
     """
+    try:
+        with ZipFile(archive) as opened:
+            infos = opened.infolist()
+    except BadZipFile as error:
+        raise InputError(f"{archive} is no whole zip file ({error}). Download it again.") from None
     members = []
-    for info in archive.infolist():
+    for info in infos:
         parts = info.filename.replace("\\", "/").split("/")
         if ".." in parts or parts[0] == "" or (parts[0].endswith(":") and len(parts[0]) == 2):
             raise InputError(
-                f"{where} holds the member {info.filename!r}, which points outside the archive. "
+                f"{archive} holds the member {info.filename!r}, which points outside the archive. "
                 "Do not unpack it; download the archive again from its publisher."
             )
         if info.file_size > _LARGEST_MEMBER:
             raise InputError(
-                f"{where} holds the member {info.filename!r} of {info.file_size:,} bytes, "
+                f"{archive} holds the member {info.filename!r} of {info.file_size:,} bytes, "
                 f"more than the {_LARGEST_MEMBER:,} an image may have"
             )
         if not info.is_dir() and parts[0] != "__MACOSX" and not parts[-1].startswith("."):
-            members.append(info)
+            members.append(info.filename)
     return members
 
 
@@ -367,28 +372,72 @@ def _open_system(url: str) -> tuple[Any, str]:
     return system, str(path).rstrip("/")
 
 
-def list_names(url: str) -> list[str]:
-    """List the files below an address, relative to it, in one order everywhere."""
+def list_names(root: Path | str) -> list[str]:
+    """List the files below a folder or an address, relative to it; hidden ones are left out.
+
+    Sorted by name alone (composed Unicode, by code point), so that the order is the same on every
+    file system.
+    """
+    if isinstance(root, str):
+        names = _list_remote(root)
+    else:
+        names = _list_folder(root)
+    shown = []
+    for name in names:
+        # macOS and Windows leave such files behind.
+        hidden = any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
+        if not hidden and not name.endswith("Thumbs.db"):
+            shown.append(name)
+    return sorted(shown, key=lambda name: normalize("NFC", name))
+
+
+def _list_remote(url: str) -> list[str]:
     system, root = _open_system(url)
     try:
         if not system.isdir(root):
             raise InputError(f"no such folder: {url}")
-        names = [name.removeprefix(root).lstrip("/") for name in system.find(root)]
+        return [name.removeprefix(root).lstrip("/") for name in system.find(root)]
     except OSError as error:
         raise InputError(f"cannot list {url}: {error}") from None
-    return sorted(names, key=lambda name: normalize("NFC", name))
 
 
-def list_images(url: str) -> tuple[list[str], int]:
-    """Image files below an address, and how many other files lie there; hidden ones are ignored."""
-    names = [
-        name
-        for name in list_names(url)
-        if not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
-        and not name.endswith("Thumbs.db")
-    ]
+def _list_folder(root: Path) -> list[str]:
+    def stop(error: OSError) -> None:
+        raise InputError(f"cannot read the folder {error.filename}: {error.strerror}")
+
+    listed = []
+    for folder, inside, names in os.walk(root, onerror=stop):
+        inside[:] = [name for name in inside if not name.startswith(".")]
+        listed += [Path(folder, name).relative_to(root).as_posix() for name in names]
+    return listed
+
+
+def image_files(root: Path | str) -> tuple[list[str], int]:
+    """Image files below a folder or an address, as `list_names`, and how many other files lie there.
+
+    Images whose names are no text, and so could be no ids, are left out with a warning.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> for name in ("b.png", "a.JPG", "notes.txt", ".hidden.png"):
+    ...     (root / name).touch()
+    >>> image_files(root)
+    (['a.JPG', 'b.png'], 1)
+    """
+    names = list_names(root)
     images = [name for name in names if os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES]
-    return images, len(names) - len(images)
+    unnamed = [name for name in images if as_utf8(name) != name]
+    if unnamed:
+        warnings.warn(
+            f"{root}: {len(unnamed)} image files are left out, whose names are not valid Unicode: "
+            f"{', '.join(map(repr, unnamed[:5]))}. Rename them",
+            ScalecalWarning,
+            stacklevel=2,
+        )
+    others = len(names) - len(images)
+    return [name for name in images if name not in unnamed], others
 
 
 @dataclass(frozen=True)
@@ -432,46 +481,3 @@ def data_folder(data: str | Path | None, name: str, holds: str) -> Path:
     if not folder.is_dir():
         raise InputError(f"{folder} is a file, not a folder. {name} needs {holds}")
     return folder
-
-
-def image_files(root: Path, under: Path | None = None) -> tuple[list[str], int]:
-    """Relative POSIX paths of the image files below a folder, sorted, and how many other files lie there.
-
-    Sorted by name alone (composed Unicode, by code point), so that the order is the same on every
-    file system. Hidden files and folders, among them what macOS leaves behind, are ignored; images whose
-    names are no text, and so could be no ids, are left out with a warning.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> root = Path(tempfile.mkdtemp())
-    >>> for name in ("b.png", "a.JPG", "notes.txt", ".hidden.png"):
-    ...     (root / name).touch()
-    >>> image_files(root)
-    (['a.JPG', 'b.png'], 1)
-    """
-    images: list[str] = []
-    unnamed: list[str] = []
-    others = 0
-
-    def stop(error: OSError) -> None:
-        raise InputError(f"cannot read the folder {error.filename}: {error.strerror}")
-
-    for folder, inside, names in os.walk(under or root, onerror=stop):
-        inside[:] = [name for name in inside if not name.startswith((".", "__MACOSX"))]
-        for name in names:
-            if name.startswith(".") or name == "Thumbs.db":
-                continue
-            if os.path.splitext(name)[1].lower() not in IMAGE_SUFFIXES:
-                others += 1
-                continue
-            path = Path(folder, name).relative_to(root).as_posix()
-            (images if as_utf8(path) == path else unnamed).append(path)
-    if unnamed:
-        warnings.warn(
-            f"{root}: {len(unnamed)} image files are left out, whose names are not valid Unicode: "
-            f"{', '.join(map(repr, sorted(unnamed)[:5]))}. Rename them",
-            ScalecalWarning,
-            stacklevel=2,
-        )
-    return sorted(images, key=lambda path: normalize("NFC", path)), others

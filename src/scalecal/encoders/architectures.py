@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -94,6 +94,29 @@ class AttentionPooled(nn.Module):
         return embedded
 
 
+class TransformersVision(nn.Module):
+    """A transformers model whose output becomes one vector per image."""
+
+    def __init__(self, model: Any, pooling: str) -> None:
+        super().__init__()
+        self.model = model
+        self.pooling = pooling
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Embed a normalised batch (B, 3, H, W)."""
+        if self.pooling == "projected":
+            features = self.model.get_image_features(pixel_values=images)
+            # transformers 5 returns an output object, 4 the tensor itself.
+            projected: Tensor = getattr(features, "pooler_output", features)
+            return projected
+        output = self.model(pixel_values=images)
+        if self.pooling == "model":
+            pooled: Tensor = output.pooler_output
+            return pooled.flatten(1)
+        registers = getattr(self.model.config, "num_register_tokens", 0)
+        return pool_tokens(output.last_hidden_state, self.pooling, 1 + registers)
+
+
 class ConvStem(nn.Module):
     """CTransPath's patch embedding: two strided convolutions, then a 1 x 1 (Wang et al., 2022).
 
@@ -123,20 +146,17 @@ class ConvStem(nn.Module):
         self.patch_size = (patch_size, patch_size)
         self.grid_size = (size[0] // patch_size, size[1] // patch_size)
         self.num_patches = self.grid_size[0] * self.grid_size[1]
-        layers: list[nn.Module] = []
         width = embed_dim // 8
-        channels = in_chans
-        for _ in range(2):
-            layers += [
-                nn.Conv2d(
-                    channels, width, 3, stride=2, padding=1, bias=False, device=device, dtype=dtype
-                ),
-                nn.BatchNorm2d(width, device=device, dtype=dtype),
-                nn.ReLU(inplace=True),
-            ]
-            channels, width = width, width * 2
-        layers.append(nn.Conv2d(channels, embed_dim, 1, device=device, dtype=dtype))
-        self.proj = nn.Sequential(*layers)
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
+        self.proj = nn.Sequential(
+            nn.Conv2d(in_chans, width, 3, stride=2, padding=1, bias=False, **where),
+            nn.BatchNorm2d(width, **where),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, 2 * width, 3, stride=2, padding=1, bias=False, **where),
+            nn.BatchNorm2d(2 * width, **where),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(2 * width, embed_dim, 1, **where),
+        )
         self.norm = norm_layer(embed_dim) if norm_layer else nn.Identity()
 
     def forward(self, images: Tensor) -> Tensor:
@@ -274,109 +294,62 @@ def unwrap(checkpoint: Any, where: str) -> StateDict:
     return state
 
 
-def _without(state: Mapping[str, Tensor], *prefixes: str) -> StateDict:
-    return {key: value for key, value in state.items() if not key.startswith(prefixes)}
+@dataclass(frozen=True)
+class Layout:
+    """How a publisher's keys become those of the network built here.
+
+    Attributes
+    ----------
+    rules : sequence of (pattern, replacement)
+        Regular expressions, one after the other on each key.
+    drop : sequence of pattern
+        Keys that are left out: known extras. Those of classifiers that the record names are too.
+    finish : callable, optional
+        What rules cannot do, with the renamed tensors.
+    """
+
+    rules: Sequence[tuple[str, str | Callable[[re.Match[str]], str]]] = ()
+    drop: Sequence[str] = ()
+    finish: Callable[[StateDict, Encoder], None] | None = None
+
+    def __call__(self, state: Mapping[str, Tensor], encoder: Encoder) -> StateDict:
+        """Return the state dict that the network expects."""
+        heads = encoder.options.get("classifiers", ())
+        drop = re.compile("|".join([*self.drop, *(rf"^{head}\." for head in heads)]) or r"(?!)")
+        renamed: StateDict = {}
+        for key, value in state.items():
+            if drop.search(key):
+                continue
+            for pattern, replacement in self.rules:
+                key = re.sub(pattern, replacement, key)
+            renamed[key] = value
+        _fuse_qkv(renamed)
+        if self.finish is not None:
+            self.finish(renamed, encoder)
+        return renamed
 
 
-def _under_trunk(state: Mapping[str, Tensor]) -> StateDict:
-    return {f"trunk.{key}": value for key, value in state.items()}
-
-
-def _rename(state: Mapping[str, Tensor], rules: list[tuple[str, str]]) -> StateDict:
-    renamed: StateDict = {}
-    for key, value in state.items():
-        for pattern, replacement in rules:
-            key = re.sub(pattern, replacement, key)
-        renamed[key] = value
-    return renamed
-
-
-def _fuse_qkv(state: StateDict) -> StateDict:
+def _fuse_qkv(state: StateDict) -> None:
     """Stack ``...attn.{q,k,v}.weight`` (and bias) into timm's ``...attn.qkv``."""
-    fused = dict(state)
     for key in [key for key in state if re.search(r"\.attn\.q\.(weight|bias)$", key)]:
         parts = [key.replace(".attn.q.", f".attn.{letter}.") for letter in "qkv"]
-        if all(part in fused for part in parts):
-            fused[key.replace(".attn.q.", ".attn.qkv.")] = torch.cat([fused.pop(p) for p in parts])
-    return fused
+        if all(part in state for part in parts):
+            state[key.replace(".attn.q.", ".attn.qkv.")] = torch.cat([state.pop(p) for p in parts])
 
 
-def _plain(state: StateDict, _: Encoder) -> StateDict:
-    return _under_trunk(state)
-
-
-def _headless(state: StateDict, encoder: Encoder) -> StateDict:
-    """A network published with its classifier, whose name the record gives."""
-    return _under_trunk(_without(state, *(f"{head}." for head in encoder.options["classifiers"])))
-
-
-def _ctranspath(state: StateDict, _: Encoder) -> StateDict:
-    # The buffers are rebuilt by timm, and its 1.x counts the patch merging to the stage it opens.
-    kept = {
-        key: value
-        for key, value in state.items()
-        if not key.endswith((".attn_mask", ".relative_position_index"))
-    }
-    moved = {
-        re.sub(
-            r"^layers\.(\d)\.downsample", lambda m: f"layers.{int(m[1]) + 1}.downsample", key
-        ): value
-        for key, value in kept.items()
-    }
-    return _under_trunk(moved)
-
-
-_TRANSFORMERS_ATTENTION = [
-    (r"\.attention\.attention\.query\.", ".attn.q."),
-    (r"\.attention\.attention\.key\.", ".attn.k."),
-    (r"\.attention\.attention\.value\.", ".attn.v."),
-    (r"\.attention\.output\.dense\.", ".attn.proj."),
-]
-_TRANSFORMERS_EMBEDDINGS = [
-    (r"^embeddings\.cls_token$", "cls_token"),
-    (r"^embeddings\.position_embeddings$", "pos_embed"),
-    (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
-    (r"^layernorm\.", "norm."),
-    (r"^encoder\.layer\.", "blocks."),
-]
-
-
-def _transformers_vit(state: StateDict, _: Encoder) -> StateDict:
-    bare = _without({key.removeprefix("vit."): value for key, value in state.items()}, "pooler.")
-    rules = [
-        *_TRANSFORMERS_EMBEDDINGS,
-        *_TRANSFORMERS_ATTENTION,
-        (r"\.layernorm_before\.", ".norm1."),
-        (r"\.layernorm_after\.", ".norm2."),
-        (r"\.intermediate\.dense\.", ".mlp.fc1."),
-        (r"^(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
-    ]
-    return _under_trunk(_fuse_qkv(_rename(bare, rules)))
-
-
-def _transformers_dinov2(state: StateDict, encoder: Encoder) -> StateDict:
-    bare = {key.removeprefix("dinov2."): value for key, value in state.items()}
-    bare.pop("embeddings.mask_token", None)
-    rules = [
-        *_TRANSFORMERS_EMBEDDINGS,
-        *_TRANSFORMERS_ATTENTION,
-        (r"^embeddings\.register_tokens$", "reg_token"),
-        (r"\.layer_scale(\d)\.lambda1$", r".ls\1.gamma"),
-        (r"\.mlp\.weights_in\.", ".mlp.fc1."),
-        (r"\.mlp\.weights_out\.", ".mlp.fc2."),
-    ]
-    named = _fuse_qkv(_rename(bare, rules))
-    patch = named.get("patch_embed.proj.weight")
-    if "pos_embed" in named and patch is not None:
-        named["pos_embed"] = _resample_positions(
-            named["pos_embed"], encoder.crop // int(patch.shape[-1])
-        )
-    if "reg_token" in named and {"cls_token", "pos_embed"} <= set(named):
+def _set_dinov2_positions(state: StateDict, encoder: Encoder) -> None:
+    positions = state.get("trunk.pos_embed")
+    patch = state.get("trunk.patch_embed.proj.weight")
+    if positions is None:
+        return
+    if patch is not None:
+        positions = _resample_positions(positions, encoder.crop // int(patch.shape[-1]))
+    if "trunk.reg_token" in state and "trunk.cls_token" in state:
         # timm adds positions to patches alone where there are registers: the class token's goes
         # into the class token.
-        named["cls_token"] = named["cls_token"] + named["pos_embed"][:, :1]
-        named["pos_embed"] = named["pos_embed"][:, 1:]
-    return _under_trunk(named)
+        state["trunk.cls_token"] = state["trunk.cls_token"] + positions[:, :1]
+        positions = positions[:, 1:]
+    state["trunk.pos_embed"] = positions
 
 
 def _resample_positions(positions: Tensor, grid: int) -> Tensor:
@@ -394,86 +367,107 @@ def _resample_positions(positions: Tensor, grid: int) -> Tensor:
     return torch.cat([positions[:, :1], flat], dim=1)
 
 
-def _transformers_clip(state: StateDict, _: Encoder) -> StateDict:
-    image = _without(
-        state,
-        "text_model.",
-        "text_projection.",
-        "logit_scale",
-        "vision_model.embeddings.position_ids",
-    )
-    rules = [
-        (r"^visual_projection\.", "trunk.head."),
-        (r"^vision_model\.embeddings\.class_embedding$", "trunk.cls_token"),
-        (r"^vision_model\.embeddings\.position_embedding\.weight$", "trunk.pos_embed"),
-        (r"^vision_model\.embeddings\.patch_embedding\.", "trunk.patch_embed.proj."),
-        # "layrnorm" is how the library spells it.
-        (r"^vision_model\.pre_layrnorm\.", "trunk.norm_pre."),
-        (r"^vision_model\.post_layernorm\.", "trunk.norm."),
-        (r"^vision_model\.encoder\.layers\.", "trunk.blocks."),
-        (r"\.layer_norm(\d)\.", r".norm\1."),
-        (r"\.self_attn\.([qkv])_proj\.", r".attn.\1."),
-        (r"\.self_attn\.out_proj\.", ".attn.proj."),
-    ]
-    named = _fuse_qkv(_rename(image, rules))
+def _add_batch_axis(state: StateDict, _: Encoder) -> None:
+    """Transformers keeps CLIP's class token and positions without timm's leading axis."""
     for key in ("trunk.cls_token", "trunk.pos_embed"):
-        if key in named:
-            named[key] = named[key].reshape(1, -1, named[key].shape[-1])
-    return named
+        if key in state:
+            state[key] = state[key].reshape(1, -1, state[key].shape[-1])
 
 
-def _conch(state: StateDict, _: Encoder) -> StateDict:
-    image = _without(
-        state,
-        "text.",
-        "text_decoder.",
-        "logit_scale",
-        "visual.attn_pool_caption.",
-        "visual.ln_caption.",
-        # The embedding is taken before this projection.
-        "visual.proj_contrast",
-    )
-    rules = [
-        (r"^visual\.trunk\.", "trunk."),
-        (r"^visual\.attn_pool_contrast\.query$", "query"),
-        (r"^visual\.attn_pool_contrast\.ln_q\.", "query_norm."),
-        (r"^visual\.attn_pool_contrast\.ln_k\.", "token_norm."),
-        (r"^visual\.attn_pool_contrast\.attn\.", "attention."),
-        (r"^visual\.ln_contrast\.", "norm."),
-    ]
-    return _rename(image, rules)
+_UNDER_TRUNK = (r"^", "trunk.")
+_TRANSFORMERS_VIT = [
+    (r"^(vit|dinov2)\.", ""),
+    (r"^embeddings\.cls_token$", "cls_token"),
+    (r"^embeddings\.position_embeddings$", "pos_embed"),
+    (r"^embeddings\.patch_embeddings\.projection\.", "patch_embed.proj."),
+    (r"^layernorm\.", "norm."),
+    (r"^encoder\.layer\.", "blocks."),
+    (r"\.attention\.attention\.query\.", ".attn.q."),
+    (r"\.attention\.attention\.key\.", ".attn.k."),
+    (r"\.attention\.attention\.value\.", ".attn.v."),
+    (r"\.attention\.output\.dense\.", ".attn.proj."),
+]
 
-
-_OPEN_CLIP_TEXT = (
-    "text.",
-    "text_decoder.",
-    "transformer.",
-    "token_embedding.",
-    "positional_embedding",
-    "ln_final.",
-    "text_projection",
-    "attn_mask",
-    "logit_scale",
-    "logit_bias",
-)
-
-
-def _open_clip(state: StateDict, _: Encoder) -> StateDict:
-    return _rename(_without(state, *_OPEN_CLIP_TEXT), [(r"^visual\.", "trunk.")])
-
-
-def _efficientnet_lite(state: StateDict, _: Encoder) -> StateDict:
-    return {f"network.{key}": value for key, value in state.items()}
-
-
-LAYOUTS: dict[str, Callable[[StateDict, Encoder], StateDict]] = {
-    "plain": _plain,
-    "headless": _headless,
-    "ctranspath": _ctranspath,
-    "transformers-vit": _transformers_vit,
-    "transformers-dinov2": _transformers_dinov2,
-    "transformers-clip": _transformers_clip,
-    "conch": _conch,
-    "open_clip": _open_clip,
-    "efficientnet-lite": _efficientnet_lite,
+LAYOUTS: dict[str, Layout] = {
+    "plain": Layout([_UNDER_TRUNK]),
+    # Published with a classifier, whose name the record gives.
+    "headless": Layout([_UNDER_TRUNK]),
+    "ctranspath": Layout(
+        [
+            # timm 1.x counts the patch merging to the stage it opens.
+            (r"^layers\.(\d)\.downsample", lambda m: f"layers.{int(m[1]) + 1}.downsample"),
+            _UNDER_TRUNK,
+        ],
+        # The buffers are rebuilt by timm.
+        drop=[r"\.attn_mask$", r"\.relative_position_index$"],
+    ),
+    "transformers-vit": Layout(
+        [
+            *_TRANSFORMERS_VIT,
+            (r"\.layernorm_before\.", ".norm1."),
+            (r"\.layernorm_after\.", ".norm2."),
+            (r"\.intermediate\.dense\.", ".mlp.fc1."),
+            (r"^(blocks\.\d+)\.output\.dense\.", r"\1.mlp.fc2."),
+            _UNDER_TRUNK,
+        ],
+        drop=[r"^(vit\.)?pooler\."],
+    ),
+    "transformers-dinov2": Layout(
+        [
+            *_TRANSFORMERS_VIT,
+            (r"^embeddings\.register_tokens$", "reg_token"),
+            (r"\.layer_scale(\d)\.lambda1$", r".ls\1.gamma"),
+            (r"\.mlp\.weights_in\.", ".mlp.fc1."),
+            (r"\.mlp\.weights_out\.", ".mlp.fc2."),
+            _UNDER_TRUNK,
+        ],
+        drop=[r"^(dinov2\.)?embeddings\.mask_token$"],
+        finish=_set_dinov2_positions,
+    ),
+    "transformers-clip": Layout(
+        [
+            (r"^visual_projection\.", "trunk.head."),
+            (r"^vision_model\.embeddings\.class_embedding$", "trunk.cls_token"),
+            (r"^vision_model\.embeddings\.position_embedding\.weight$", "trunk.pos_embed"),
+            (r"^vision_model\.embeddings\.patch_embedding\.", "trunk.patch_embed.proj."),
+            # "layrnorm" is how the library spells it.
+            (r"^vision_model\.pre_layrnorm\.", "trunk.norm_pre."),
+            (r"^vision_model\.post_layernorm\.", "trunk.norm."),
+            (r"^vision_model\.encoder\.layers\.", "trunk.blocks."),
+            (r"\.layer_norm(\d)\.", r".norm\1."),
+            (r"\.self_attn\.([qkv])_proj\.", r".attn.\1."),
+            (r"\.self_attn\.out_proj\.", ".attn.proj."),
+        ],
+        drop=[
+            r"^text_(model|projection)\.",
+            r"^logit_scale",
+            r"^vision_model\.embeddings\.position_ids",
+        ],
+        finish=_add_batch_axis,
+    ),
+    "conch": Layout(
+        [
+            (r"^visual\.trunk\.", "trunk."),
+            (r"^visual\.attn_pool_contrast\.query$", "query"),
+            (r"^visual\.attn_pool_contrast\.ln_q\.", "query_norm."),
+            (r"^visual\.attn_pool_contrast\.ln_k\.", "token_norm."),
+            (r"^visual\.attn_pool_contrast\.attn\.", "attention."),
+            (r"^visual\.ln_contrast\.", "norm."),
+        ],
+        drop=[
+            r"^text(_decoder)?\.",
+            r"^logit_scale",
+            r"^visual\.(attn_pool|ln)_caption\.",
+            # The embedding is taken before this projection.
+            r"^visual\.proj_contrast",
+        ],
+    ),
+    "open_clip": Layout(
+        [(r"^visual\.", "trunk.")],
+        drop=[
+            r"^(text|text_decoder|transformer|token_embedding|ln_final)\.",
+            r"^(positional_embedding|text_projection|attn_mask|logit_scale|logit_bias)",
+        ],
+    ),
+    "efficientnet-lite": Layout([(r"^", "network.")]),
 }

@@ -7,11 +7,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scalecal.checks import InputError, library, lookup
 from scalecal.encoders.record import Encoder, Preprocessing
-from scalecal.encoders.weights import check_hash, find_weights, read_state_dict
+from scalecal.encoders.weights import (
+    check_hash,
+    find_weights,
+    how_to_get,
+    need_hub,
+    read_state_dict,
+    weights_here,
+)
 from scalecal.io.store import file_hash
 
 if TYPE_CHECKING:
@@ -134,13 +141,11 @@ def load_encoder(
         module = build_encoder(encoder, device=device)
         digest = where = RANDOM
     elif encoder.architecture == "transformers":
-        from scalecal.encoders.transformers_models import load_transformers
-
         if weights is not None:
             raise InputError(
                 f"{encoder.name!r} is loaded by its own library: a weight file cannot be given"
             )
-        module, digest = load_transformers(
+        module, digest = _load_transformers(
             encoder, offline=offline, token=token, allow_remote_code=allow_remote_code
         )
         where = str(encoder.hub_id)
@@ -152,6 +157,69 @@ def load_encoder(
     # One cast for all, whatever numbers the file holds.
     module = module.to(device=device).float().eval().requires_grad_(False)
     return LoadedEncoder(encoder, module, digest, where, str(device))
+
+
+def _load_transformers(
+    encoder: Encoder, *, offline: bool, token: str | None, allow_remote_code: bool
+) -> tuple[torch.nn.Module, str]:
+    """Load a model with its weights; return the module and the hash of its tensors."""
+    transformers = library("transformers", f"encoder {encoder.name!r}")
+    if not offline and weights_here(encoder) is None:
+        need_hub(f"{encoder.hub_id} is not in the local cache", how_to_get(encoder))
+    try:
+        model, report = transformers.AutoModel.from_pretrained(
+            encoder.hub_id,
+            revision=encoder.revision,
+            token=token,
+            local_files_only=offline,
+            trust_remote_code=encoder.remote_code and allow_remote_code,
+            output_loading_info=True,
+        )
+    except OSError as error:
+        hint = "See whether the name is right."
+        if encoder.gated:
+            hint = how_to_get(encoder)
+        raise InputError(
+            f"transformers cannot load {encoder.hub_id}: {str(error).splitlines()[0]} {hint}"
+        ) from error
+    # A pooler the publisher did not train is made up by the library; it may only be unused.
+    missing = list(report.get("missing_keys", []))
+    if encoder.pooling != "model":
+        missing = [key for key in missing if "pooler." not in key]
+    misshapen = [str(key) for key in report.get("mismatched_keys", [])]
+    if missing or misshapen:
+        raise InputError(
+            f"{encoder.hub_id} does not fill its model: missing {missing[:5]}, "
+            f"of another shape {misshapen[:5]}"
+        )
+    method = encoder.options.get("method")
+    if method is None:
+        from scalecal.encoders.architectures import TransformersVision
+
+        module: torch.nn.Module = TransformersVision(model, encoder.pooling)
+    else:
+        module, transform = getattr(model, method)()
+        check_transform(encoder, transform)
+    return module, state_dict_sha256(module.state_dict())
+
+
+def check_transform(encoder: Encoder, transform: Any) -> None:
+    """Compare a torchvision transform that came with remote code with the pinned preprocessing."""
+    pinned = encoder.preprocess
+    for step in getattr(transform, "transforms", []):
+        kind = type(step).__name__
+        theirs: Any = None
+        if kind == "Normalize":
+            theirs, expected = (tuple(step.mean), tuple(step.std)), (pinned.mean, pinned.std)
+        elif kind == "Resize":
+            size = step.size if isinstance(step.size, int) else min(step.size)
+            theirs = (size, step.interpolation.value)
+            expected = (pinned.resize, pinned.interpolation)  # type: ignore[assignment]
+        if theirs is not None and theirs != expected:
+            raise InputError(
+                f"{encoder.hub_id} now prepares images differently: {kind} {theirs}, the record "
+                f"has {expected}. Give the preprocessing explicitly."
+            )
 
 
 def _filled(encoder: Encoder, path: Path) -> torch.nn.Module:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import abc
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Self
 
 from scalecal.checks import InputError, check_positive_int, lookup
 
-MOST_FAILURES = 3
+MAX_FAILURES = 3
 """Times a task may raise before the run ends; the cause may be a passing one (a disk, a GPU)."""
 
-MOST_LOSSES = 10
+MAX_LOSSES = 10
 """Times a task may lose its worker; machines that are lent out come and go."""
 
 Work = Callable[[Any, Any], Any]
@@ -39,19 +41,24 @@ class Worker:
 
     def device_for(self, device: str) -> str:
         """Return this worker's own GPU where it has one and `device` is a GPU, else `device`."""
-        return device if device == "cpu" or self.device is None else self.device
+        if device == "cpu" or self.device is None:
+            return device
+        return self.device
 
 
-class Engine(Protocol):
-    """Workers that do tasks. A context manager."""
+class Engine:
+    """Workers that do tasks. A context manager.
 
-    @property
-    def workers(self) -> int:
-        """How many workers do tasks at the same time."""
+    Attributes
+    ----------
+    workers : int
+        How many workers do tasks at the same time.
+    gpus : bool
+        Whether each worker has a GPU of its own.
+    """
 
-    @property
-    def gpus(self) -> bool:
-        """Whether each worker has a GPU of its own."""
+    workers: int
+    gpus: bool
 
     def run(
         self,
@@ -64,14 +71,18 @@ class Engine(Protocol):
         """Do the tasks; yield (number of the task, result) as they finish, in any order.
 
         Tasks are drawn from the iterable only when a worker is free. A task whose worker is lost,
-        or that raises, is done again by another worker (see `MOST_LOSSES`, `MOST_FAILURES`; in this
+        or that raises, is done again by another worker (see `MAX_LOSSES`, `MAX_FAILURES`; in this
         process errors are raised), so it must be safe to repeat. An `InputError`, or an error for
         which `final` is true, ends the run at once; results that were yielded before stand.
         """
 
-    def __enter__(self) -> Engine: ...
+        raise NotImplementedError
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Stop the workers."""
 
 
 class TaskError(RuntimeError):
@@ -90,22 +101,21 @@ class Ledger:
 
     def __init__(self, tasks: Iterable[Any], final: Callable[[BaseException], bool] | None) -> None:
         self._fresh = enumerate(tasks)
-        self._again: list[int] = []
+        self._again: list[tuple[int, Any]] = []
         self._held: dict[int, Any] = {}
-        self._failures: dict[int, int] = {}
-        self._losses: dict[int, int] = {}
+        self._failures: Counter[int] = Counter()
+        self._losses: Counter[int] = Counter()
         self._final = final
 
     def draw(self) -> tuple[int, Any] | None:
         """Return a task to do now, None if there is none left to hand out."""
         if self._again:
-            number = self._again.pop(0)
-            return number, self._held[number]
-        number, task = next(self._fresh, (-1, None))
-        if number < 0:
-            return None
-        self._held[number] = task
-        return number, task
+            return self._again.pop(0)
+        drawn = next(self._fresh, None)
+        if drawn is not None:
+            number, task = drawn
+            self._held[number] = task
+        return drawn
 
     def done(self, number: int) -> None:
         """Forget a task that was done."""
@@ -113,21 +123,104 @@ class Ledger:
 
     def failed(self, number: int, error: BaseException) -> None:
         """Put a task that raised aside to be done again, or raise its error."""
-        count = self._failures[number] = self._failures.get(number, 0) + 1
         if isinstance(error, InputError) or (self._final is not None and self._final(error)):
             raise error
-        if count >= MOST_FAILURES:
+        self._failures[number] += 1
+        if self._failures[number] >= MAX_FAILURES:
             raise TaskError(
-                f"task {number} failed {count} times, the last time with {type(error).__name__}: {error}"
+                f"task {number} failed {MAX_FAILURES} times, the last time with "
+                f"{type(error).__name__}: {error}"
             ) from error
-        self._again.append(number)
+        self._again.append((number, self._held[number]))
 
     def lost(self, number: int, how: str) -> None:
         """Put a task whose worker was lost aside to be done again."""
-        count = self._losses[number] = self._losses.get(number, 0) + 1
-        if count >= MOST_LOSSES:
-            raise TaskError(f"task {number} lost its worker {count} times, the last time: {how}")
-        self._again.append(number)
+        self._losses[number] += 1
+        if self._losses[number] >= MAX_LOSSES:
+            raise TaskError(
+                f"task {number} lost its worker {MAX_LOSSES} times, the last time: {how}"
+            )
+        self._again.append((number, self._held[number]))
+
+
+class WorkerLost(Exception):
+    """A worker ended in the middle of a task; the words say how."""
+
+
+class WorkerPool(Engine, abc.ABC):
+    """Workers that may be lost, by number: the loop of the engines that have them.
+
+    `_free` holds the numbers of the workers that can be given a task now. `_prepare` has workers for a
+    job, those of the last run if it was the same. `_send` gives a worker a task and returns what its
+    answer comes by; `_wait` returns those of the awaited answers that have come, none where only a
+    worker came; `_receive` returns a task's error, or None, and its result, or raises `WorkerLost`.
+    `_replace` stops a worker and has a new one take its number.
+    """
+
+    _free: list[int]
+
+    @abc.abstractmethod
+    def _prepare(self, work: Work, setup: Setup | None) -> None: ...
+
+    @abc.abstractmethod
+    def _send(self, worker: int, task: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def _wait(self, awaited: Collection[Any]) -> Collection[Any]: ...
+
+    @abc.abstractmethod
+    def _receive(self, worker: int, answer: Any) -> Any: ...
+
+    @abc.abstractmethod
+    def _replace(self, worker: int) -> None: ...
+
+    @abc.abstractmethod
+    def _stop_workers(self) -> None: ...
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop_workers()
+
+    def run(
+        self,
+        work: Work,
+        tasks: Iterable[Any],
+        *,
+        setup: Setup | None = None,
+        final: Callable[[BaseException], bool] | None = None,
+    ) -> Iterator[tuple[int, Any]]:
+        """See `scalecal.engines.Engine.run`."""
+        ledger = Ledger(tasks, final)
+        self._prepare(work, setup)
+        busy: dict[Any, tuple[int, int]] = {}  # answer to come -> (worker, number of the task)
+        drawn = ledger.draw()
+        try:
+            while drawn is not None or busy:
+                while self._free and drawn is not None:
+                    number, task = drawn
+                    answer = self._send(self._free[-1], task)
+                    busy[answer] = (self._free.pop(), number)
+                    drawn = ledger.draw()
+                for answer in self._wait(busy):
+                    worker, number = busy.pop(answer)
+                    try:
+                        error, result = self._receive(worker, answer)
+                    except WorkerLost as lost:
+                        self._replace(worker)
+                        ledger.lost(number, str(lost))
+                    else:
+                        if error is None:
+                            self._free.append(worker)
+                            ledger.done(number)
+                            yield number, result
+                            continue
+                        # The error may be the worker's own (a GPU in a bad state): take a new one.
+                        self._replace(worker)
+                        ledger.failed(number, error)
+                    drawn = drawn or ledger.draw()
+        finally:
+            # A worker in the middle of a task would answer the next run with this one's result.
+            for worker, _ in busy.values():
+                self._replace(worker)
 
 
 def _open_local(workers: int | None, num_gpus: int | None, address: str | None) -> Engine:
@@ -136,10 +229,10 @@ def _open_local(workers: int | None, num_gpus: int | None, address: str | None) 
     if address is not None:
         raise InputError("an address is for engine='ray'; the local engine has none")
     if num_gpus:
-        here = gpu_count()
-        if num_gpus > here:
+        available = gpu_count()
+        if num_gpus > available:
             raise InputError(
-                f"num_gpus (--num-gpus) counts GPUs: {num_gpus} asked for, {here} on this machine. For "
+                f"num_gpus (--num-gpus) counts GPUs: {num_gpus} asked for, {available} on this machine. For "
                 f"{num_gpus} processes without a GPU use workers={num_gpus} (--workers {num_gpus})"
             )
         return Processes(num_gpus, gpus=True)

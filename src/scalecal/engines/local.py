@@ -6,12 +6,12 @@ import contextlib
 import multiprocessing
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from scalecal.engines.interface import Ledger, Setup, Work, Worker
+from scalecal.engines.interface import Engine, Setup, Work, Worker, WorkerLost, WorkerPool
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -32,7 +32,7 @@ def gpu_count() -> int:
     return torch.cuda.device_count()
 
 
-class InProcess:
+class InProcess(Engine):
     """Does one task after the other, here. Errors are raised as they come."""
 
     workers = 1
@@ -51,14 +51,8 @@ class InProcess:
         for number, task in enumerate(tasks):
             yield number, do(task)
 
-    def __enter__(self) -> InProcess:
-        return self
 
-    def __exit__(self, *exc: object) -> None:
-        pass
-
-
-class Processes:
+class Processes(WorkerPool):
     """Several processes on this machine, with `gpus` each with a GPU of its own.
 
     They are spawned, not forked (CUDA does not survive a fork), so a script that uses them needs
@@ -69,94 +63,61 @@ class Processes:
     def __init__(self, workers: int, *, gpus: bool = False) -> None:
         self.workers = workers
         self.gpus = gpus
-        self._processes: dict[Connection, tuple[BaseProcess, Worker]] = {}
+        self._free = []
+        self._processes: dict[int, tuple[BaseProcess, Connection]] = {}
         self._job: bytes | None = None
 
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop_workers()
-
-    def run(
-        self,
-        work: Work,
-        tasks: Iterable[Any],
-        *,
-        setup: Setup | None = None,
-        final: Callable[[BaseException], bool] | None = None,
-    ) -> Iterator[tuple[int, Any]]:
-        """See `scalecal.engines.Engine.run`."""
+    def _prepare(self, work: Work, setup: Setup | None) -> None:
         job = pickle.dumps((work, setup))
         if job != self._job:
             self._stop_workers()
             self._job = job
-        ledger = Ledger(tasks, final)
-        busy: dict[Connection, int] = {}
+            # Each is started with its first task.
+            self._free = list(range(self.workers))
+
+    def _send(self, worker: int, task: Any) -> Connection:
+        if worker not in self._processes:
+            self._start_worker(worker)
+        _, connection = self._processes[worker]
+        # That a process has ended is noticed where its answer is awaited.
+        with contextlib.suppress(ConnectionError):
+            connection.send((task,))
+        return connection
+
+    def _wait(self, awaited: Collection[Any]) -> Collection[Any]:
+        return wait(list(awaited))
+
+    def _receive(self, worker: int, answer: Connection) -> Any:
         try:
-            while True:
-                self._hand_out(ledger, busy)
-                if not busy:
-                    return
-                for ready in wait(list(busy)):
-                    assert isinstance(ready, Connection)
-                    number = busy.pop(ready)
-                    try:
-                        error, result = ready.recv()
-                    except (EOFError, ConnectionError):
-                        ledger.lost(number, self._discard_worker(ready))
-                        continue
-                    if error is None:
-                        ledger.done(number)
-                        yield number, result
-                        continue
-                    ledger.failed(number, error)
-                    # The error may be the worker's own (a GPU in a bad state): take a new one.
-                    self._processes[ready][0].terminate()
-                    self._discard_worker(ready)
-        finally:
-            # A worker in the middle of a task would answer the next run with this one's result.
-            for connection in busy:
-                self._processes[connection][0].terminate()
-                self._discard_worker(connection)
+            return answer.recv()
+        except (EOFError, ConnectionError):
+            process, _ = self._processes[worker]
+            process.join()
+            raise WorkerLost(
+                f"process of worker {worker} ended with code {process.exitcode}"
+            ) from None
 
-    def _hand_out(self, ledger: Ledger, busy: dict[Connection, int]) -> None:
-        while len(busy) < self.workers:
-            drawn = ledger.draw()
-            if drawn is None:
-                return
-            number, task = drawn
-            free = next((c for c in self._processes if c not in busy), None) or self._start_worker()
-            try:
-                free.send((task,))
-                busy[free] = number
-            except (BrokenPipeError, ConnectionError):
-                ledger.lost(number, self._discard_worker(free))
-
-    def _start_worker(self) -> Connection:
-        taken = {worker.number for _, worker in self._processes.values()}
-        number = next(i for i in range(self.workers) if i not in taken)
+    def _start_worker(self, number: int) -> None:
         device = f"cuda:{number}" if self.gpus else None
         worker = Worker(number, device, max(1, cores() // self.workers))
         context = multiprocessing.get_context("spawn")
-        here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, worker, self._job))
+        our_end, their_end = context.Pipe()
+        process = context.Process(target=_serve, args=(their_end, worker, self._job))
         with _arithmetic_threads(worker.threads):
             process.start()
-        there.close()
-        self._processes[here] = (process, worker)
-        return here
+        their_end.close()
+        self._processes[number] = (process, our_end)
 
-    def _discard_worker(self, connection: Connection) -> str:
-        """Forget a process that has ended, and return how it ended."""
-        process, worker = self._processes.pop(connection)
+    def _replace(self, worker: int) -> None:
+        process, connection = self._processes.pop(worker)
+        process.terminate()
         connection.close()
         process.join()
-        return f"process of worker {worker.number} ended with code {process.exitcode}"
+        self._free.append(worker)
 
     def _stop_workers(self) -> None:
-        for connection, (process, _) in self._processes.items():
-            with contextlib.suppress(BrokenPipeError, ConnectionError):
+        for process, connection in self._processes.values():
+            with contextlib.suppress(ConnectionError):
                 connection.send(None)
             connection.close()
             process.join(timeout=10)

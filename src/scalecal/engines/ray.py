@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from scalecal.checks import InputError, ScalecalWarning, library
-from scalecal.engines.interface import Ledger, Setup, Work, Worker
+from scalecal.engines.interface import Setup, Work, Worker, WorkerLost, WorkerPool
 from scalecal.engines.local import Job
 
 # What a cluster started here may keep in shared memory; tasks and results are small.
@@ -22,7 +22,7 @@ def _ray() -> Any:
     return library("ray", "the Ray engine", "'scalecal[ray]'")
 
 
-class OnRay:
+class OnRay(WorkerPool):
     """Workers are Ray actors, asked for all at once; those the cluster has no room for wait.
 
     So a cluster that grows by itself sees the demand, and tasks go to the workers that are there. Every
@@ -54,7 +54,8 @@ class OnRay:
         self._job: bytes | None = None
         self._actors: dict[int, Any] = {}
         self._starting: dict[Any, int] = {}  # what an actor answers once it is there -> its number
-        self._free: list[int] = []
+        self._free = []
+        self._warned = False
 
     def _connect(self, address: str | None) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -79,9 +80,6 @@ class OnRay:
             self._ray.shutdown()
             self._started_here = False
 
-    def __enter__(self) -> OnRay:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self._stop_workers()
         self._disconnect()
@@ -97,16 +95,17 @@ class OnRay:
     def _needs(self) -> dict[str, int]:
         return {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_cpus": 1}
 
+    def _replace(self, worker: int) -> None:
+        self._ray.kill(self._actors[worker])
+        self._start_worker(worker)
+
     def _start_worker(self, number: int) -> None:
-        """Ask for a worker with this number; a worker that has it is stopped."""
-        if number in self._actors:
-            self._ray.kill(self._actors[number])
+        """Ask for a worker with this number, which is free once it is there."""
         kind = self._ray.remote(_Actor).options(**self._needs, max_restarts=0)
         self._actors[number] = kind.remote(number, self.gpus, self._shared)
         self._starting[self._actors[number].here.remote()] = number
 
-    def _start_workers(self, work: Work, setup: Setup | None) -> None:
-        """Start workers for this job; those of the last run stay if it was the same."""
+    def _prepare(self, work: Work, setup: Setup | None) -> None:
         job = self._ray.cloudpickle.dumps((work, setup))
         if job == self._job:
             return
@@ -117,57 +116,29 @@ class OnRay:
         for number in range(self.workers):
             self._start_worker(number)
 
-    def run(
-        self,
-        work: Work,
-        tasks: Iterable[Any],
-        *,
-        setup: Setup | None = None,
-        final: Callable[[BaseException], bool] | None = None,
-    ) -> Iterator[tuple[int, Any]]:
-        """See `scalecal.engines.Engine.run`."""
-        ray = self._ray
-        ledger = Ledger(tasks, final)
-        self._start_workers(work, setup)
-        busy: dict[Any, tuple[int, int]] = {}  # result to come -> (worker, task)
-        drawn = ledger.draw()
-        warned = False
+    def _send(self, worker: int, task: Any) -> Any:
+        return self._actors[worker].do.remote(task)
+
+    def _wait(self, awaited: Collection[Any]) -> Collection[Any]:
+        both = [*awaited, *self._starting]
+        ready, _ = self._ray.wait(both, num_returns=1, timeout=PATIENCE_SECONDS)
+        if not ready and not awaited and not self._warned:
+            self._warned = True
+            self._warn_of_shortage()
+        answers = []
+        for reference in ready:
+            if reference in self._starting:
+                self._add_started(reference)
+            else:
+                answers.append(reference)
+        return answers
+
+    def _receive(self, worker: int, answer: Any) -> Any:  # noqa: ARG002
+        errors = self._ray.exceptions
         try:
-            while drawn is not None or busy:
-                while self._free and drawn is not None:
-                    worker = self._free.pop()
-                    number, task = drawn
-                    busy[self._actors[worker].do.remote(task)] = (worker, number)
-                    drawn = ledger.draw()
-                awaited = [*busy, *self._starting]
-                ready, _ = ray.wait(awaited, num_returns=1, timeout=PATIENCE_SECONDS)
-                if not ready and not busy and not warned:
-                    warned = True
-                    self._warn_of_shortage()
-                for reference in ready:
-                    if reference in self._starting:
-                        self._add_started(reference)
-                        continue
-                    worker, number = busy.pop(reference)
-                    try:
-                        error, result = ray.get(reference)
-                    except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as lost:
-                        self._start_worker(worker)
-                        ledger.lost(number, str(lost).splitlines()[0])
-                    else:
-                        if error is None:
-                            self._free.append(worker)
-                            ledger.done(number)
-                            yield number, result
-                            continue
-                        # The error may be the worker's own (a GPU in a bad state): take a new one.
-                        self._start_worker(worker)
-                        ledger.failed(number, error)
-                    drawn = drawn or ledger.draw()
-        finally:
-            # A worker in the middle of a task would answer the next run with this one's result.
-            for worker, _ in busy.values():
-                self._start_worker(worker)
+            return self._ray.get(answer)
+        except (errors.RayActorError, errors.ObjectLostError) as lost:
+            raise WorkerLost(str(lost).splitlines()[0]) from None
 
     def _add_started(self, reference: Any) -> None:
         """Take on a worker that has started, or ask for another if it was lost meanwhile."""

@@ -10,8 +10,7 @@ them, and nothing waits for anything.
 
 On an accelerator threads read, with a decoding process each where there are many cores and files
 (see `scalecal.features.image_rows`), one thread gathers batches in pinned memory, a side stream copies
-them while the batch before is computed, and a shard's embeddings come back in one piece while the
-next shard is under way.
+them while the batch before is computed, and its embeddings come back while the next is computed.
 """
 
 from __future__ import annotations
@@ -246,12 +245,11 @@ class EncodedShard:
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def _batches(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield (first row, one past the last, whether it ends its shard)."""
+def _batches(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Yield the first row of each batch, and one past its last."""
     for start, stop in ranges:
         for first in range(start, stop, size):
-            last = min(first + size, stop)
-            yield first, last, last == stop
+            yield first, min(first + size, stop)
 
 
 def encode_shards(
@@ -283,14 +281,42 @@ def encode_shards(
     on_batch : callable, optional
         Called with the number of rows done, after each batch.
     """
-    count = workers or cores()
     network = Network(encoder, options)
+    ranges = list(ranges)
     run = _on_accelerator
     if options.on_cpu:
         run = _on_cpu
+    waiting = deque(ranges)
+    parts: list[NDArray[np.float32]] = []
+    skipped: list[Skipped] = []
+    rows = 0
     # The resize counts on whole float32 products, whatever the caller set.
-    with short_products(False):
-        yield from run(images, list(ranges), encoder, network, count, strict, on_batch)
+    with (
+        short_products(False),
+        contextlib.closing(
+            run(images, ranges, encoder, network, workers or cores(), strict)
+        ) as batches,
+    ):
+        for batch in batches:
+            parts.append(batch.features)
+            skipped += batch.skipped
+            rows += batch.rows
+            if on_batch is not None:
+                on_batch(batch.rows)
+            start, stop = waiting[0]
+            if rows == stop - start:
+                yield EncodedShard(start, stop, np.concatenate(parts), skipped)
+                waiting.popleft()
+                parts, skipped, rows = [], [], 0
+
+
+@dataclass
+class _EncodedBatch:
+    """The embeddings of the readable images of a few rows."""
+
+    rows: int
+    features: NDArray[np.float32]
+    skipped: list[Skipped]
 
 
 def _on_cpu(
@@ -300,42 +326,29 @@ def _on_cpu(
     network: Network,
     workers: int,
     strict: bool,
-    on_batch: Callable[[int], object] | None,
-) -> Iterator[EncodedShard]:
+) -> Generator[_EncodedBatch]:
     import torch
 
-    def embed(start: int, stop: int) -> tuple[NDArray[np.float32], list[Skipped]]:
+    def embed(start: int, stop: int) -> _EncodedBatch:
         piece = read_rows(images, start, stop, encoder.preprocess, strict)
-        if not len(piece.images):
-            return np.empty((0, network.dim), np.float32), piece.skipped
-        with torch.inference_mode():
-            batch = network.transform(torch.from_numpy(np.stack(list(piece.images))))
-            return network(batch).numpy(), piece.skipped
+        features = np.empty((0, network.dim), np.float32)
+        if len(piece.images):
+            with torch.inference_mode():
+                batch = network.transform(torch.from_numpy(np.stack(list(piece.images))))
+                features = network(batch).numpy()
+        return _EncodedBatch(stop - start, features, piece.skipped)
 
-    def collect(start: int, stop: int, futures: list[Future[Any]]) -> EncodedShard:
-        parts, skipped = [], []
-        for batch, future in enumerate(futures):
-            embeddings, left_out = future.result()
-            parts.append(embeddings)
-            skipped += left_out
-            if on_batch is not None:
-                on_batch(min(size, stop - start - batch * size))
-        return EncodedShard(start, stop, np.concatenate(parts), skipped)
-
-    size = network.options.batch_size
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-    # The next shard is begun before one is collected, so that no thread waits at the border.
-    waiting: deque[tuple[int, int, list[Future[Any]]]] = deque()
+    waiting: deque[Future[_EncodedBatch]] = deque()
     try:
-        for start, stop in ranges:
-            firsts = range(start, stop, size)
-            futures = [pool.submit(embed, first, min(first + size, stop)) for first in firsts]
-            waiting.append((start, stop, futures))
-            if len(waiting) > 1:
-                yield collect(*waiting.popleft())
+        for start, stop in _batches(ranges, network.options.batch_size):
+            waiting.append(pool.submit(embed, start, stop))
+            # Enough are begun before one is collected that no thread waits for a slow one.
+            if len(waiting) > _BATCHES_PER_THREAD * workers:
+                yield waiting.popleft().result()
         while waiting:
-            yield collect(*waiting.popleft())
+            yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
@@ -345,10 +358,11 @@ UInt8 = NDArray[np.uint8]
 
 # Images per decoding task: enough to make a task's overhead small (JPEG tiles are decoded half as fast
 # again in pieces of 32 as of 8), few enough that all threads work on the batch that is needed next.
-_FEWEST_TOGETHER, _MOST_TOGETHER = 8, 32
+_MIN_TOGETHER, _MAX_TOGETHER = 8, 32
 # Batches being read while one is computed, and the bytes they may take, unless one takes more:
 # together they bound the memory whatever the size of the set and of its images.
 _BATCHES_AHEAD = 3
+_BATCHES_PER_THREAD = 4
 _BYTES_AHEAD = 1 << 31
 
 
@@ -357,7 +371,6 @@ class _HostBatch:
     """One batch in (pinned) memory, its images grouped by size; `places` are rows of the batch."""
 
     rows: int
-    ends: bool
     groups: Sequence[tuple[torch.Tensor, torch.Tensor | None]]
     n: int
     skipped: list[Skipped]
@@ -367,7 +380,7 @@ class _HostBatch:
         return sum(host.nbytes for host, _ in self.groups)
 
 
-def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostBatch:
+def _gather(pieces: Iterable[Piece], rows: int, pin: bool) -> _HostBatch:
     """Copy pieces into one tensor per image size; no copy order can change a result."""
     import torch
 
@@ -389,15 +402,15 @@ def _gather(pieces: Iterable[Piece], rows: int, ends: bool, pin: bool) -> _HostB
                 others.setdefault(image.shape, []).append((n, image))
             n += 1
     if main is None:
-        return _HostBatch(rows, ends, [], 0, skipped)
+        return _HostBatch(rows, [], 0, skipped)
     if not others:
-        return _HostBatch(rows, ends, [(main[:n], None)], n, skipped)
+        return _HostBatch(rows, [(main[:n], None)], n, skipped)
     groups = [(main[: len(main_places)], torch.tensor(main_places))]
     for shape, placed in others.items():
         host = torch.empty((len(placed), *shape), dtype=torch.uint8, pin_memory=pin)
         np.stack([image for _, image in placed], out=host.numpy())
         groups.append((host, torch.tensor([place for place, _ in placed])))
-    return _HostBatch(rows, ends, groups, n, skipped)
+    return _HostBatch(rows, groups, n, skipped)
 
 
 def _host_batches(
@@ -411,17 +424,17 @@ def _host_batches(
 ) -> Generator[_HostBatch]:
     """Yield batches in order while later ones are being read; at most a few are in memory."""
     # An array is read in whole batches; anything that costs arithmetic is shared out.
-    together = min(_MOST_TOGETHER, max(_FEWEST_TOGETHER, options.batch_size // workers))
+    together = min(_MAX_TOGETHER, max(_MIN_TOGETHER, options.batch_size // workers))
     if images.kind == "array":
         together = options.batch_size
     rows = sum(stop - start for start, stop in ranges)
     waiting: deque[Future[_HostBatch]] = deque()
     ahead = 1  # until the first batch has shown how large they are
 
-    def gather(futures: deque[Future[Piece]], rows: int, ends: bool) -> _HostBatch:
+    def gather(futures: deque[Future[Piece]], rows: int) -> _HostBatch:
         # Each piece is freed as soon as it is copied.
         pieces = (futures.popleft().result() for _ in range(len(futures)))
-        return _gather(pieces, rows, ends, pin)
+        return _gather(pieces, rows, pin)
 
     def next_batch() -> _HostBatch:
         nonlocal ahead
@@ -434,13 +447,13 @@ def _host_batches(
         RowPool(images, workers, rows=rows, preprocess=encoder.preprocess, strict=strict) as pool,
     ):
         try:
-            for start, stop, ends in _batches(ranges, options.batch_size):
+            for start, stop in _batches(ranges, options.batch_size):
                 while len(waiting) >= ahead:
                     yield next_batch()
                 pieces = deque(
                     pool.submit(a, min(a + together, stop)) for a in range(start, stop, together)
                 )
-                waiting.append(gatherer.submit(gather, pieces, stop - start, ends))
+                waiting.append(gatherer.submit(gather, pieces, stop - start))
             while waiting:
                 yield next_batch()
         finally:
@@ -454,9 +467,7 @@ def _on_accelerator(
     network: Network,
     workers: int,
     strict: bool,
-    on_batch: Callable[[int], object] | None,
-) -> Iterator[EncodedShard]:
-    """Embed ranges of rows on an accelerator; see `encode_shards`."""
+) -> Generator[_EncodedBatch]:
     import torch
 
     device = network.device
@@ -464,60 +475,45 @@ def _on_accelerator(
     copies: Any = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
     crop = encoder.preprocess.crop
     incoming = _host_batches(images, ranges, encoder, network.options, workers, strict, cuda)
-    begins = iter(ranges)
-    parts: list[torch.Tensor] = []
-    skipped: list[Skipped] = []
-    launched: deque[Any] = deque()
-    returning: deque[tuple[Any, tuple[int, int], torch.Tensor, list[Skipped]]] = deque()
+    launched: deque[tuple[Any, torch.Tensor, int, list[Skipped]]] = deque()
 
     def embed(batch: _HostBatch) -> torch.Tensor:
+        if not batch.n:
+            return torch.empty(0, network.dim, device=device)
         moved = []
-        with torch.cuda.stream(copies) if copies is not None else contextlib.nullcontext():
+        with torch.cuda.stream(copies) if cuda else contextlib.nullcontext():
             for host, places in batch.groups:
                 moved.append((host.to(device, non_blocking=cuda), places))
-        if copies is not None:
+        if cuda:
             torch.cuda.current_stream(device).wait_stream(copies)
-            for there, _ in moved:
-                there.record_stream(torch.cuda.current_stream(device))
+            for pixels, _ in moved:
+                pixels.record_stream(torch.cuda.current_stream(device))
         if len(moved) == 1:
             return network(network.transform(moved[0][0]))
         ready = torch.empty((batch.n, 3, crop, crop), device=device)
-        for there, places in moved:
+        for pixels, places in moved:
             assert places is not None
-            ready[places.to(device)] = network.transform(there)
+            ready[places.to(device)] = network.transform(pixels)
         return network(ready)
 
-    def done(wait: bool) -> Iterator[EncodedShard]:
-        """Yield the shards whose embeddings have arrived; with `wait`, all of them."""
-        while returning and (wait or returning[0][0] is None or returning[0][0].query()):
-            event, (first, last), host, left_out = returning.popleft()
-            if event is not None:
-                event.synchronize()
-            yield EncodedShard(first, last, host.numpy(), left_out)
+    def collect() -> _EncodedBatch:
+        event, host, rows, skipped = launched.popleft()
+        if event is not None:
+            event.synchronize()
+        return _EncodedBatch(rows, host.numpy(), skipped)
 
     try:
         for batch in incoming:
             with torch.inference_mode():
-                if batch.n:
-                    parts.append(embed(batch))
-                skipped += batch.skipped
-                if batch.ends:
-                    whole = (
-                        torch.cat(parts) if parts else torch.empty(0, network.dim, device=device)
-                    )
-                    host = torch.empty(whole.shape, pin_memory=cuda)
-                    host.copy_(whole, non_blocking=cuda)
-                    event = torch.cuda.current_stream(device).record_event() if cuda else None
-                    returning.append((event, next(begins), host, skipped))
-                    parts, skipped = [], []
-            if cuda:
-                # Two batches on the card at most: enough to keep it busy, little to hold.
-                launched.append(torch.cuda.current_stream(device).record_event())
-                if len(launched) > 2:
-                    launched.popleft().synchronize()
-            if on_batch is not None:
-                on_batch(batch.rows)
-            yield from done(wait=False)
-        yield from done(wait=True)
+                embeddings = embed(batch)
+                host = torch.empty(embeddings.shape, pin_memory=cuda)
+                host.copy_(embeddings, non_blocking=cuda)
+            event = torch.cuda.current_stream(device).record_event() if cuda else None
+            launched.append((event, host, batch.rows, batch.skipped))
+            # Two batches on the card at most: enough to keep it busy, little to hold.
+            if len(launched) > 2:
+                yield collect()
+        while launched:
+            yield collect()
     finally:
         incoming.close()

@@ -1,12 +1,21 @@
-"""`extract`: an image set and an encoder in, a folder of features out; a killed run loses nothing."""
+"""`extract`: an image set and an encoder in, a folder of features out; a killed run loses nothing.
+
+By several workers, processes with a card each or a Ray cluster, a task is one shard, or a run of
+neighbouring ones, so that reading continues across their borders. A worker loads the encoder once, embeds
+shards by the same `encode_shards` as a single process, and writes each one whole into the folder; where it
+cannot see the folder (another machine, no shared disk), it sends a finished shard back and the caller
+writes it. The caller keeps the manifest. So the folder ends with the same bytes however many workers there
+were and whatever became of them; a lost worker costs the shards it had not finished.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
+import secrets
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, check_choice, check_positive_int
-from scalecal.engines import Engine, open_engine
+from scalecal.engines import Engine, Worker, open_engine
 from scalecal.engines.local import cores
-from scalecal.features.distributed import Loader, ask_one, encode_on
 from scalecal.features.encoding import (
     COMPILE,
     PRECISIONS,
+    EncodedShard,
     EncodingOptions,
     Network,
     encode_shards,
@@ -34,7 +43,16 @@ from scalecal.features.encoding import (
 )
 from scalecal.features.image_rows import read_rows
 from scalecal.features.transforms import short_products
-from scalecal.io.feature_store import MANIFEST, StoreWriter, holds_shards, read_manifest
+from scalecal.io.feature_store import (
+    MANIFEST,
+    Skipped,
+    StoreWriter,
+    holds_shards,
+    read_manifest,
+    shard_note,
+    write_shard,
+)
+from scalecal.io.store import disk_errors
 from scalecal.progress import Progress
 
 if TYPE_CHECKING:
@@ -72,49 +90,40 @@ def make_setup(
 
     `images` is a sample of the `n_images`.
     """
-    chosen = pick_precision(precision, encoder.device)
-    compiles = pick_compile(compile, encoder, n_images)
-    options = EncodingOptions(encoder.device, chosen, 0, compiles)
+    device = encoder.device
+    chosen = pick_precision(precision, device)
+    options = EncodingOptions(device, chosen, 0, pick_compile(compile, encoder, n_images))
     if batch_size is None:
         batch_size = CPU_BATCH if options.on_cpu else _fitting_batch(images, encoder, options)
     options = replace(options, batch_size=batch_size)
-    machine = _describe_machine(options)
-    return ExtractionSetup(encoder.record, encoder.weight_hash, options, machine)
+    return ExtractionSetup(encoder.record, encoder.weight_hash, options, _describe_machine(options))
 
 
 def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions) -> int:
     """Return the largest power of two of images that passes through the encoder."""
-    shape = _image_shape(images, encoder)
-    size = LARGEST_BATCH
-    while not _fits(size, shape, encoder, options):
-        size = halved(size, encoder.record.name)
-    return size
-
-
-def _fits(
-    size: int, shape: tuple[int, ...], encoder: LoadedEncoder, options: EncodingOptions
-) -> bool:
     import torch
 
-    network = Network(encoder, replace(options, batch_size=size, compile=False))
-    try:
-        with torch.inference_mode(), short_products(False):
-            batch = torch.zeros((size, *shape), dtype=torch.uint8, device=options.device)
-            network(network.transform(batch))
-    except (RuntimeError, MemoryError) as error:
-        if out_of_memory(error):
-            return False
-        raise
-    return True
-
-
-def _image_shape(images: ImageSet, encoder: LoadedEncoder) -> tuple[int, ...]:
-    """Return the shape of the first image that can be read, as it reaches the device."""
+    crop = encoder.preprocess.crop
+    shape: tuple[int, ...] = (crop, crop, 3)
     for row in range(len(images)):
+        # The first image that can be read, as it reaches the device.
         piece = read_rows(images, row, row + 1, encoder.preprocess, strict=False, resize=False)
         if len(piece.images):
-            return tuple(piece.images[0].shape)
-    return (encoder.preprocess.crop, encoder.preprocess.crop, 3)
+            shape = piece.images[0].shape
+            break
+    size = LARGEST_BATCH
+    while True:
+        network = Network(encoder, replace(options, batch_size=size, compile=False))
+        try:
+            with torch.inference_mode(), short_products(False):
+                batch = torch.zeros((size, *shape), dtype=torch.uint8, device=options.device)
+                network(network.transform(batch))
+            return size
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+        # Outside the handler: the error's frames would hold the memory that ran out.
+        size = halved(size, encoder.record.name)
 
 
 def halved(size: int, name: str) -> int:
@@ -143,7 +152,194 @@ def _describe_machine(options: EncodingOptions) -> str:
     )
 
 
-_TRUTH = ("label", "label_name", "votes", "n_raters")
+# Shards of one task at most, so that starting to read is paid for seldom; and tasks per worker at
+# least, so that no worker has to wait long for the last one.
+LONGEST_RUN = 16
+TASKS_PER_WORKER = 8
+
+
+@dataclass(frozen=True)
+class Station:
+    """What a worker keeps from task to task: its encoder, and the threads it may use."""
+
+    encoder: LoadedEncoder
+    threads: int
+
+
+@dataclass(frozen=True)
+class Loader:
+    """How a worker gets its encoder: by name, by record, or as it is."""
+
+    encoder: str | Encoder | LoadedEncoder
+    device: str | None
+    options: dict[str, Any]
+
+    def __call__(self, worker: Worker) -> Station:
+        """Load the encoder on the worker's own card, else on the device that was named."""
+        where = pick_device(worker.device or self.device)
+        return Station(load_anywhere(self.encoder, device=where, **self.options), worker.threads)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where shards go, and a file by which a worker sees whether this machine has that folder."""
+
+    path: Path
+    mark: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What became of a shard: written by the worker, or here to be written."""
+
+    number: int
+    rows: int
+    features: NDArray[Any] | None = None
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shards:
+    """One task: neighbouring shards, as (number, rows), and their images alone; `start` is the first."""
+
+    numbers: tuple[tuple[int, int], ...]
+    start: int
+    images: ImageSet
+    options: EncodingOptions
+    folder: Folder
+    threads: int | None
+    strict: bool
+
+    def __call__(self, station: Station) -> list[Finished]:
+        """Embed the shards and write them.
+
+        Where the folder is not seen, one shard is sent back; the caller will ask for the others.
+        """
+        here = (self.folder.path / self.folder.mark).exists()
+        done: list[Finished] = []
+        todo: list[tuple[int, int, int]] = []
+        place = 0
+        for number, rows in self.numbers:
+            if here and shard_note(self.folder.path, number, rows) is not None:
+                # By a worker that was lost after it had written.
+                done.append(Finished(number, rows))
+            else:
+                todo.append((number, place, place + rows))
+            place += rows
+        if not here:
+            del todo[1:]
+        encoded = encode_shards(
+            self.images,
+            [(start, stop) for _, start, stop in todo],
+            station.encoder,
+            replace(self.options, device=station.encoder.device),
+            workers=self.threads or station.threads,
+            strict=self.strict,
+        )
+        with contextlib.closing(encoded):
+            for (number, _, _), shard in zip(todo, encoded, strict=True):
+                done.append(self._finish(number, shard, here))
+        return done
+
+    def _finish(self, number: int, shard: EncodedShard, here: bool) -> Finished:
+        rows = shard.stop - shard.start
+        skipped = tuple(replace(s, row=s.row + self.start) for s in shard.skipped)
+        if not here:
+            with np.errstate(over="ignore"):  # an overflow is found, and named, when it is written
+                features = shard.features.astype(self.folder.dtype)
+            return Finished(number, rows, features, skipped)
+        left_out = {s.row - shard.start for s in shard.skipped}
+        ids = [str(name) for name in self.images.cases.ids[shard.start : shard.stop]]
+        kept = [name for row, name in enumerate(ids) if row not in left_out]
+        path, dtype = self.folder.path, self.folder.dtype
+        write_shard(path, number, shard.features, kept, skipped, dtype=dtype)
+        return Finished(number, rows)
+
+
+def _perform(station: Station, task: Callable[[Station], Any]) -> Any:
+    """Do a task, whatever it is: workers stay the same, and with them their encoders."""
+    return task(station)
+
+
+@contextlib.contextmanager
+def _marked(store: StoreWriter) -> Iterator[Folder]:
+    """Leave a mark in the folder while workers look for it; a killed run's is swept up later."""
+    mark = f".scalecal-{secrets.token_hex(8)}.partial"
+    with disk_errors(store.path):
+        (store.path / mark).touch()
+    try:
+        yield Folder(store.path.absolute(), mark, store.settings["dtype"])
+    finally:
+        (store.path / mark).unlink(missing_ok=True)
+
+
+def encode_on(
+    engine: Engine,
+    store: StoreWriter,
+    images: ImageSet,
+    loader: Loader,
+    options: EncodingOptions,
+    *,
+    threads: int | None,
+    strict: bool,
+    advance: Callable[[int], object],
+) -> None:
+    """Have the missing shards of a store done by an engine's workers."""
+    missing = store.missing()
+    most = min(LONGEST_RUN, max(1, len(missing) // (TASKS_PER_WORKER * engine.workers)))
+    with _marked(store) as folder:
+        while missing:
+            tasks = (
+                Shards(
+                    tuple((number, stop - start) for number, start, stop in run),
+                    run[0][1],
+                    images.take(slice(run[0][1], run[-1][2])),
+                    options,
+                    folder,
+                    threads,
+                    strict,
+                )
+                for run in _runs(missing, most)
+            )
+            for _, done in engine.run(_perform, tasks, setup=loader, final=out_of_memory):
+                for shard in done:
+                    if shard.features is not None:
+                        store.write_shard(shard.number, shard.features, shard.skipped)
+                    advance(shard.rows)
+            # What workers that do not see the folder left over.
+            missing, most = store.missing(), 1
+
+
+def _runs(missing: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Cut shards into runs of neighbours, `most` of them at most.
+
+    Examples
+    --------
+    >>> [[shard for shard, _, _ in run] for run in _runs([(0, 0, 2), (1, 2, 4), (3, 6, 8)], 5)]
+    [[0, 1], [3]]
+    """
+    run: list[tuple[int, int, int]] = []
+    for shard in missing:
+        if run and (len(run) == most or run[-1][0] + 1 != shard[0]):
+            yield run
+            run = []
+        run.append(shard)
+    if run:
+        yield run
+
+
+def _ask(station: Station, question: Callable[[LoadedEncoder], Any]) -> Any:
+    return question(station.encoder)
+
+
+def ask_one(engine: Engine, question: Callable[[LoadedEncoder], Any], loader: Loader) -> Any:
+    """Have one worker answer ``question(encoder)``."""
+    task = partial(_ask, question=question)
+    ((_, answer),) = engine.run(_perform, [task], setup=loader, final=out_of_memory)
+    return answer
+
+
 # Shards that may wait for the disk before the encoder does: memory holds no more.
 _WRITES_AHEAD = 2
 
@@ -226,7 +422,7 @@ def extract(
         Passed to `scalecal.encoders.load_encoder`.
     engine : {"local", "ray"} or Engine
         Who does the work, by name or from `scalecal.engines.open_engine`; the bytes are the same.
-        See `scalecal.features.distributed`.
+        See `scalecal.features.extraction`.
     num_gpus : int, optional
         GPUs to use, each with a process and an encoder of its own. By default one GPU and no other
         process; with Ray every GPU of the cluster.
@@ -265,17 +461,25 @@ def extract(
     path = Path(out)
     if dtype is None:
         dtype = "float32" if weights == "random" else "float16"
-    # A folder that was begun but holds nothing settles nothing.
-    begun = (path / MANIFEST).exists() and holds_shards(path)
-    stored: dict[str, Any] = {}
-    if begun:
+    requested = batch_size
+    note = {"form": images.about.form}
+    # A folder that was begun keeps what was settled; one that holds nothing settles nothing.
+    if (path / MANIFEST).exists() and holds_shards(path):
         stored = read_manifest(path)
+        if "requested_batch_size" in stored:
+            note["requested_batch_size"] = stored["requested_batch_size"]
+        if batch_size in (None, stored.get("requested_batch_size")):
+            batch_size = stored.get("batch_size", batch_size)
+        if compile == "auto" and "compile" in stored:
+            compile = "on" if stored["compile"] else "off"
+    # Rows evenly spread: enough to find one that can be read.
+    sample = np.unique(np.linspace(0, len(images) - 1, min(len(images), 64)).round().astype(int))
     settle = partial(
         make_setup,
-        images=images.take(_sample(len(images))),
+        images=images.take(sample),
         precision=precision,
-        batch_size=_stored_batch(stored, batch_size),
-        compile=_stored_compile(stored, compile),
+        batch_size=batch_size,
+        compile=compile,
         n_images=len(images),
     )
     load = {
@@ -289,7 +493,7 @@ def extract(
         if engine == "local" and not num_gpus:
             loaded = load_anywhere(encoder, device=pick_device(device), **load)
             setup = settle(loaded)
-            threads = cores() if workers is None else workers
+            threads = workers or cores()
 
             def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:
                 _run(store, images, loaded, options, workers, strict, bar)
@@ -333,16 +537,13 @@ def extract(
                 dim=setup.record.dim,
                 shard_rows=shard_rows,
                 dtype=dtype,
-                note={
-                    "form": images.about.form,
-                    **{k: stored[k] for k in ("requested_batch_size",) if k in stored},
-                },
+                note=note,
             )
         )
         if not store.complete:
             name = engine if isinstance(engine, str) else type(engine).__name__
             store.log(f"engine: {name}, {setup.machine}, {threads} workers")
-            _fill(store, setup, images.about.form, batch_size, run, progress)
+            _fill(store, setup, images.about.form, requested, run, progress)
         manifest = store.finish()
     return ExtractionResult(manifest["n"], manifest["n_skipped"], path)
 
@@ -370,33 +571,10 @@ def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
 
 def _stored_table(images: ImageSet) -> pd.DataFrame:
     """The table of the images; without the columns of labels and votes where they say nothing."""
-    table = images.table
-    empty = [c for c in _TRUTH if c in table and table[c].isna().all()]
-    if len(empty) < len(_TRUTH):
-        return table
-    return table.drop(columns=empty)
-
-
-def _stored_batch(stored: dict[str, Any], asked: int | None) -> int | None:
-    """Return the batch size to use if it is settled: the folder's, or the one asked for."""
-    kept: int | None = stored.get("batch_size")
-    if kept is not None and asked in (None, stored.get("requested_batch_size")):
-        return kept
-    return asked
-
-
-def _stored_compile(stored: dict[str, Any], asked: str) -> str:
-    """Return whether to compile: as the folder was begun, unless that is asked for."""
-    if asked == "auto" and stored.get("compile") is True:
-        return "on"
-    if asked == "auto" and stored.get("compile") is False:
-        return "off"
-    return asked
-
-
-def _sample(n: int) -> NDArray[np.int64]:
-    """At most 64 of `n` rows, evenly spread: enough to find one that can be read."""
-    return np.unique(np.linspace(0, n - 1, min(n, 64)).round().astype(np.int64))
+    truth = ["label", "label_name", "votes", "n_raters"]
+    if images.table[truth].isna().all(axis=None):
+        return images.table.drop(columns=truth)
+    return images.table
 
 
 def _fill(

@@ -27,40 +27,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases
-from scalecal.checks import (
-    InputError,
-    ScalecalWarning,
-    check_choice,
-    in_file,
-    library,
-    lookup,
-    rows,
-)
+from scalecal.checks import InputError, ScalecalWarning, check_choice, in_file, lookup
 from scalecal.datasets.image_sets import case_frame
-from scalecal.encoders.weights import read_state_dict
-from scalecal.features.foreign_rows import ForeignFeatures, joined_rows, one_dim
-from scalecal.features.scverse import (
-    from_anndata,
-    from_spatialdata,
-    from_spatialdata_slides,
-    from_zarr,
-    zarr_kind,
-)
-from scalecal.io.arrays import check_cases, check_heaps, need_array, open_hdf5, read_hdf5
-from scalecal.io.boundary import check_file, inside, reading
+from scalecal.features.formats import FORMATS, SEVERAL_ENCODERS, format_of
 from scalecal.io.case_tables import CaseReader, open_votes, without_empty_columns
 from scalecal.io.feature_store import (
     FeatureFolder,
@@ -70,235 +49,15 @@ from scalecal.io.feature_store import (
     default_shard_rows,
     load_features,
 )
-from scalecal.io.features import case_roles, choose_classes, matrix_from_npz, matrix_from_table
-from scalecal.io.input_columns import NamedColumns, as_ids, join, some
+from scalecal.io.features import case_roles, choose_classes
+from scalecal.io.input_columns import NamedColumns, as_ids, join
 from scalecal.io.store import file_hash
-from scalecal.io.tables import read_arrow, read_table
+from scalecal.io.tables import read_arrow
 from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-
-# Formats whose stores may hold the features of several encoders.
-_CHOOSING = ("anndata", "spatialdata", "spatialdata-slides")
-_FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
-
-
-def format_of(path: Path) -> str:
-    """Return the format, by a file's ending or by what a folder holds."""
-    if path.is_dir():
-        if (path / "manifest.csv").exists():
-            return "eva"
-        if kind := zarr_kind(path):
-            return kind
-        if any(path.rglob("*.h5")):
-            return "trident"
-        raise InputError(
-            f"{path} holds neither eva's manifest.csv nor HDF5 files (*.h5, *.h5ad) nor Zarr. Name a "
-            f"format: {', '.join(FORMATS)}"
-        )
-    if path.suffix in (".h5", ".hdf5"):
-        return "trident"
-    if path.suffix == ".h5ad":
-        return "anndata"
-    return "npz" if path.suffix in (".npz", ".npy") else "table"
-
-
-def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> ForeignFeatures:
-    import pandas as pd
-
-    X, columns = read(path, {})
-    table: pd.DataFrame = columns.table.to_pandas()
-    table = table[[c for c in table if c in case_roles() or str(c).startswith("votes_")]]
-    if "id" in table:
-        with columns.messages():
-            table["id"] = columns.ids()
-    else:
-        table.insert(0, "id", pd.Series([str(i) for i in range(len(X))], dtype="string"))
-    return ForeignFeatures(table, X.shape[1], lambda start, stop: X[start:stop], [path])
-
-
-def _from_trident(path: Path) -> ForeignFeatures:
-    import pandas as pd
-
-    files = sorted(path.rglob("*.h5")) if path.is_dir() else [check_file(path, "an HDF5 file")]
-    if not files:
-        raise InputError(f"{path} holds no HDF5 files (*.h5)")
-    _one_kind(path, files)
-    tables, dims, encoder, total = [], {}, None, 0
-    kinds: dict[str, Path] = {}
-    for file in files:
-        slide = _encodable(file.stem, file)
-        with open_hdf5(file) as handle:
-            features = need_array(handle, "features", file)
-            shape = tuple(map(int, features.shape))
-            if len(shape) not in (1, 2, 3) or shape[:-2] not in ((), (1,)) or shape[-1] == 0:
-                raise InputError(f"{file}: features must be (N, d) or (d,), got {shape}")
-            encoder = encoder or _named_encoder(features, file)
-            count = 1 if len(shape) == 1 else shape[-2]
-            dims[file] = shape[-1]
-            total = check_cases(total + count, file)
-            kinds.setdefault("a slide" if len(shape) == 1 else "patches", file)
-            if len(kinds) > 1:
-                one, other = kinds.items()
-                raise InputError(
-                    f"{one[1]} holds features of {one[0]}, {other[1]} of {other[0]}: "
-                    "import one kind at a time"
-                )
-            if len(shape) == 1:
-                tables.append(pd.DataFrame({"id": [slide], "group": [slide]}))
-                continue
-            array = need_array(handle, "coords", file)
-            if tuple(array.shape) not in ((count, 2), (1, count, 2)):
-                raise InputError(
-                    f"{file}: coords must be ({count}, 2), x and y of every patch, got {array.shape}"
-                )
-            coords = read_hdf5(array, file).reshape(-1, 2)
-            if not np.isfinite(coords).all():
-                raise InputError(f"{file}: coords must be finite, got NaN or infinity")
-            ids = [f"{slide}_{x}_{y}" for x, y in coords.tolist()]
-            tables.append(
-                pd.DataFrame({"id": ids, "group": slide, "x": coords[:, 0], "y": coords[:, 1]})
-            )
-    with in_file(str(path)):
-        dim = one_dim(dims)
-    table = pd.concat(tables, ignore_index=True)
-    counts = [len(t) for t in tables]
-
-    def read(k: int, start: int, stop: int) -> NDArray[Any]:
-        with open_hdf5(files[k]) as handle:
-            array = need_array(handle, "features", files[k])
-            part = slice(start, stop)
-            where = ((), part, (0, part))[array.ndim - 1]
-            return read_hdf5(array, files[k], where).reshape(-1, dim)
-
-    if encoder is None:
-        named = _FEATURE_FOLDER.fullmatch(_home(files[0].parent).name)
-        encoder = named[1] if named else None
-    return ForeignFeatures(table, dim, joined_rows(counts, read), files, encoder)
-
-
-def _named_encoder(features: Any, file: Path) -> str | None:
-    with reading(file, "an HDF5 file", checked=True):
-        if not len(features.attrs):
-            return None
-        check_heaps(file)
-        name = features.attrs.get("encoder")
-        return name.decode() if isinstance(name, bytes) else None if name is None else str(name)
-
-
-def _encodable(name: str, file: Path) -> str:
-    """Return a file's name as an id, which must be text."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InputError(
-            f"the file name {str(file)!r} is not valid Unicode. Rename the file."
-        ) from None
-    return name
-
-
-def _home(folder: Path) -> Path:
-    """The nearest folder upwards that is called ``features_<encoder>``; else the folder itself."""
-    upwards = (folder, *folder.parents)
-    return next((f for f in upwards if _FEATURE_FOLDER.fullmatch(f.name)), folder)
-
-
-def _one_kind(path: Path, files: Sequence[Path]) -> None:
-    """Refuse files of several folders, which may be of other encoders, patches or whole slides.
-
-    Folders below one ``features_<encoder>`` are of one kind: TRIDENT names it after what it holds.
-    """
-    folders = dict.fromkeys(file.parent for file in files)
-    if len({_home(folder) for folder in folders}) > 1:
-        named = some([folder.relative_to(path).as_posix() for folder in folders])
-        raise InputError(
-            f"{path} has HDF5 files in {len(folders)} folders ({named}), which may not belong "
-            "together: give one of them"
-        )
-
-
-def _from_eva(path: Path) -> ForeignFeatures:
-    import pandas as pd
-
-    manifest = read_table(path / "manifest.csv", text=["origin", "embeddings", "wsi_id"])
-    for column in ("origin", "embeddings"):
-        if column not in manifest:
-            raise InputError(
-                f"{path / 'manifest.csv'} has no column {column!r}, only "
-                f"{some(list(manifest)) or 'some without a name'}"
-            )
-        if manifest[column].isna().any():
-            where = rows(manifest[column].isna().to_numpy())
-            raise InputError(f"{path / 'manifest.csv'}: column {column!r} is empty at {where}")
-    names = manifest["embeddings"].astype(str)
-    files = [check_file(inside(path, name, path / "manifest.csv")) for name in names]
-    blocks = [_tensor(file) for file in files]
-    with in_file(str(path)):
-        dim = one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
-    counts = np.array([len(block) for block in blocks])
-    table = pd.DataFrame({"id": manifest["origin"].astype("string")})
-    if "target" in manifest:
-        table["label"] = manifest["target"]
-    if "wsi_id" in manifest:
-        table["group"] = manifest["wsi_id"].astype("string")
-    if "split" in manifest:
-        table["split"] = manifest["split"].astype("string")
-    table = table.loc[table.index.repeat(counts)].reset_index(drop=True)
-    if (counts > 1).any():
-        place = np.concatenate([np.arange(c) for c in counts])
-        several = np.repeat(counts > 1, counts)
-        numbered = table["id"].str.cat([f"#{k}" for k in place])
-        table["id"] = table["id"].where(~several, numbered)
-    X = np.concatenate(blocks)
-    used = [path / "manifest.csv", *dict.fromkeys(files)]
-    return ForeignFeatures(table, dim, lambda start, stop: X[start:stop], used)
-
-
-def _tensor(file: Path) -> NDArray[Any]:
-    """Return a .pt file's tensor, or its list of tensors, as rows; nothing in it is run."""
-    torch = library("torch", "an import of .pt files")
-    content = read_state_dict(file)
-    tensors = list(content) if isinstance(content, list | tuple) else [content]
-    if not tensors or not all(isinstance(t, torch.Tensor) and t.ndim >= 1 for t in tensors):
-        raise InputError(f"{file} must hold a tensor or a list of tensors")
-    for t in tensors:
-        if t.is_complex() or t.is_quantized or t.layout != torch.strided or t.device.type != "cpu":
-            raise InputError(f"{file} must hold plain real numbers, got {t.dtype}, {t.layout}")
-        # A tensor may repeat its values without end by a stride of zero.
-        if t.numel() == 0 or t.numel() * t.element_size() > t.untyped_storage().nbytes():
-            raise InputError(
-                f"{file} declares a tensor of shape {tuple(t.shape)}, but holds "
-                f"{t.untyped_storage().nbytes():,} bytes: save it again, t.clone()"
-            )
-    widths = sorted({t.shape[-1] for t in tensors})
-    if len(widths) > 1:
-        raise InputError(
-            f"{file}: embeddings must have one length, got {widths[0]} and {widths[-1]}"
-        )
-    # float64 holds every value of the other types; what float32 cannot hold is refused on writing.
-    narrow = all(t.is_floating_point() and t.dtype != torch.float64 for t in tensors)
-    kind = torch.float32 if narrow else torch.float64
-    with reading(file, "a PyTorch file", checked=True):
-        flat = [t.detach().reshape(-1, t.shape[-1]).to(kind) for t in tensors]
-        return np.asarray(torch.cat(flat))
-
-
-FORMATS: Mapping[str, Callable[..., ForeignFeatures]] = MappingProxyType(
-    {
-        "npz": partial(_from_matrix, matrix_from_npz),
-        "table": partial(_from_matrix, matrix_from_table),
-        "trident": _from_trident,
-        "eva": _from_eva,
-        "zarr": from_zarr,
-        "anndata": from_anndata,
-        "spatialdata": from_spatialdata,
-        "spatialdata-slides": from_spatialdata_slides,
-    }
-)
-"""Readers by name; those of stores that may hold several encoders take `encoder` too."""
-
 
 MATCHES = ("id", "group")
 
@@ -355,7 +114,7 @@ def import_features(
 
     Examples
     --------
-    >>> import tempfile
+    >>> import tempfile, numpy as np
     >>> folder = Path(tempfile.mkdtemp())
     >>> np.savez(folder / "f.npz", X=np.eye(2), id=["a", "b"])
     >>> _ = (folder / "labels.csv").write_text("id,label\\na,HP\\nb,SSA\\n")
@@ -370,7 +129,9 @@ def import_features(
         raise InputError(f"no file or folder at {source}")
     kind = format_of(source) if format is None else format
     reader = lookup(kind, FORMATS, "format")
-    foreign = reader(source, **({"encoder": encoder} if kind in _CHOOSING else {}))
+    if kind in SEVERAL_ENCODERS:
+        reader = partial(reader, encoder=encoder)
+    foreign = reader(source)
     if foreign.table.empty:
         raise InputError(f"{source} holds no embeddings")
     label_file, vote_file = (None if f is None else Path(f) for f in (labels, votes))

@@ -1,4 +1,8 @@
-"""A user's own images listed in a table: paths, labels, votes, groups, splits."""
+"""A user's own images: in one folder per class, or listed in a table.
+
+Folders are `DIR/<class>/...` or `DIR/<split>/<class>/...`; images that lie in `DIR` itself have no labels.
+A table names paths, labels, votes, groups and splits.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +16,113 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Factor
+from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, rows
-from scalecal.datasets.class_folders import SPLIT_NAMES
-from scalecal.datasets.image_sets import (
-    UNLABELLED,
-    Dataset,
-    Findings,
-    ImageSet,
-    ImageSource,
-    image_ids,
-)
+from scalecal.datasets.image_sets import UNLABELLED, Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import (
     FileSource,
     RemoteSource,
     data_folder,
+    image_files,
     list_names,
     remote_url,
 )
 from scalecal.io.case_tables import CaseReader, without_empty_columns
-from scalecal.io.features import choose_classes
+from scalecal.io.features import SPLITS, choose_classes
 from scalecal.io.input_columns import NamedColumns, as_ids, open_columns, roles_of, some
 from scalecal.votes import Ties
+
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "test": "test",
+    "testing": "test",
+}
+
+_HOLDS = "a folder with one folder of images per class"
+
+
+def _source(root: Path | str, paths: Sequence[str]) -> FileSource | RemoteSource:
+    if isinstance(root, str):
+        return RemoteSource(root, tuple(paths))
+    return FileSource(root, tuple(paths))
+
+
+def open_folder(
+    where: str | Path, data: str | Path | None = None, *, classes: Sequence[str] | None = None
+) -> ImageSet:
+    """Open a folder of class folders; images may lie at any depth below their class.
+
+    Where every folder at the top is called train, val (valid, validation) or test, these are the
+    splits and the class folders lie below them. Where all images lie in the folder itself they have no
+    labels: they can be embedded and predicted, not learned from.
+
+    Parameters
+    ----------
+    where : path
+        The folder, relative to `data` where that is given; also an address such as
+        ``s3://bucket/tiles`` (see `scalecal.datasets.image_sources`).
+    classes : sequence of str, optional
+        Class folders in the order of their labels; sorted by name by default. Others are an error.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> root = Path(tempfile.mkdtemp())
+    >>> for name in ("HP/a.png", "SSA/b.png"):
+    ...     (root / name).parent.mkdir()
+    ...     Image.new("RGB", (4, 4)).save(root / name)
+    >>> opened = open_folder(root)
+    >>> opened.classes, opened.cases.y.tolist()
+    (('HP', 'SSA'), [0, 1])
+    """
+    given = [part for part in (data, where) if part is not None]
+    root: Path | str = remote_url(*given) or data_folder(Path(*given), "folder", _HOLDS)
+    paths, others = image_files(root)
+    if not paths:
+        raise InputError(f"no images (PNG, JPEG, TIFF, BMP) in {root}. folder: needs {_HOLDS}")
+    cases = Cases(
+        n=len(paths),
+        ids=image_ids([normalize("NFC", path) for path in paths]),
+        paths=np.array(paths, dtype=object),
+    )
+    if others:
+        cases = cases.note(f"{others} files are no images by their name and left out")
+    folders = [path.split("/")[:-1] for path in paths]
+    if not any(folders):
+        cases = replace(cases, classes=tuple(classes or ())).note(UNLABELLED)
+        return ImageSet(FOLDER, cases, _source(root, paths))
+    # Classes may be called train and test; splits have class folders below them.
+    tops = {inside[0].lower() for inside in folders if inside}
+    by_split = tops <= set(SPLIT_NAMES) and max(map(len, folders)) > 1
+    depth = int(by_split)
+    loose = [path for path, inside in zip(paths, folders, strict=True) if len(inside) <= depth]
+    if loose:
+        raise InputError(
+            f"{root}: {len(loose)} images lie in no class folder: {some(loose, 5)}. "
+            f"folder: needs {_HOLDS}"
+        )
+    named = [normalize("NFC", inside[depth]) for inside in folders]
+    order = sorted(set(named)) if classes is None else list(classes)
+    unknown = sorted(set(named) - set(order))
+    if unknown:
+        raise InputError(
+            f"{root}: class folder {some(unknown, 5)} is not among the classes ({', '.join(order)})"
+        )
+    if len(order) < 2:
+        raise InputError(f"{root} has one class folder only ({order[0]}): two or more are needed")
+    label = Factor.of(named, tuple(order))
+    cases = replace(cases, y=label.codes, classes=label.names)
+    if by_split:
+        split = Factor.of([SPLIT_NAMES[inside[0].lower()] for inside in folders])
+        cases = replace(cases, split=split)
+        if "train" not in split.names:
+            cases = cases.note(f"no images in the split train (of {', '.join(SPLITS)})")
+    return ImageSet(FOLDER, cases, _source(root, paths))
 
 
 def open_table(
@@ -85,8 +174,8 @@ def open_table(
         cases = reader.read(table, ids, bind(choose_classes, classes=classes))
         split = _split(table, cases.split)
     if missing.any():
-        lost = [path for path, gone in zip(paths, missing, strict=True) if gone]
-        findings.differ(f"{len(lost)} of {len(paths)} images are not in {root}: {some(lost, 5)}")
+        lost = some(np.array(paths, dtype=object)[missing], 5)
+        findings.differ(f"{missing.sum()} of {len(paths)} images are not in {root}: {lost}")
         if missing.all():
             raise InputError(f"{file}: none of the images listed is in {root}")
     cases = without_empty_columns(replace(cases, split=split, paths=np.array(paths, dtype=object)))
@@ -96,14 +185,9 @@ def open_table(
     again = len(paths) - len(set(paths))
     if again:
         findings.note(f"{again} rows name an image that another row names too")
-    cases = cases.take(~missing)
-    present = tuple(path for path, gone in zip(paths, missing, strict=True) if not gone)
-    source: ImageSource
-    if isinstance(root, str):
-        source = RemoteSource(root, present)
-    else:
-        source = FileSource(root, present)
-    return ImageSet(TABLE, cases.note(*notes, *findings.warnings), source)
+    cases = cases.take(~missing).note(*notes, *findings.warnings)
+    assert cases.paths is not None
+    return ImageSet(TABLE, cases, _source(root, list(cases.paths)))
 
 
 def _paths(table: NamedColumns, root: Path | str) -> list[str]:
@@ -131,19 +215,16 @@ def _paths(table: NamedColumns, root: Path | str) -> list[str]:
 
 def _present(root: Path | str, paths: list[str]) -> tuple[list[str], NDArray[np.bool_]]:
     """Find each file, also under the other spelling of accents; True where there is none."""
-    present, missing = [], np.zeros(len(paths), dtype=bool)
     listed = frozenset(list_names(root)) if isinstance(root, str) else None
-
-    def is_there(name: str) -> bool:
-        if listed is not None:
-            return name in listed
-        return os.path.isfile(Path(root) / name)  # False for names that no file may have
-
+    present, missing = [], np.zeros(len(paths), dtype=bool)
     for i, path in enumerate(paths):
-        spellings = (path, normalize("NFC", path), normalize("NFD", path))
-        here = next((s for s in spellings if is_there(s)), None)
-        missing[i] = here is None
-        present.append(path if here is None else here)
+        spellings = [path, normalize("NFC", path), normalize("NFD", path)]
+        if listed is None:
+            spellings = [name for name in spellings if os.path.isfile(Path(root, name))]
+        else:
+            spellings = [name for name in spellings if name in listed]
+        missing[i] = not spellings
+        present.append((spellings or [path])[0])
     return present, missing
 
 
@@ -160,6 +241,13 @@ def _split(table: NamedColumns, split: Factor | None) -> Factor | None:
         )
     return Factor.of([SPLIT_NAMES.get(name.lower(), "") for name in split.values.tolist()])
 
+
+FOLDER = Dataset(
+    name="folder",
+    form="folder:DIR",
+    title="Your own images, one folder per class",
+    load=open_folder,
+)
 
 TABLE = Dataset(
     name="table",

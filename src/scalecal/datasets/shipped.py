@@ -1,25 +1,25 @@
-"""Lung nodules read by four radiologists each (LIDC-IDRI), shipped with the package.
+"""Data sets shipped with the package: lung nodules (LIDC-IDRI) and embedded mitotic figures (AtNorM-MD).
 
-Source, licence and how to cite it: ``CREDITS.md`` beside this file; ``scripts/make_lidc.py`` in the
-repository makes the packaged table.
+Source, licence and how to cite them: ``CREDITS.md`` beside this file; ``scripts/make_lidc.py`` and
+``scripts/make_atnorm_md.py`` in the repository make the packaged files.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
 from dataclasses import replace
 from importlib.resources import files
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor, Features, array_hash
-from scalecal.checks import Float, InputError, Int, as_rng, check_choice
+from scalecal.checks import Float, Int, as_rng, check_choice
 from scalecal.votes import TIES, Ties, majority
 
-_TABLE = "lidc_nodules.csv.gz"
+if TYPE_CHECKING:
+    import pandas as pd
+
 _GEOMETRY = ("volume_mm3", "lateral_mm2", "diameter_mm", "z_extent_mm", "n_slices")
 # Sizes in centimetres lie around one, so that their logarithms lie around zero: no probe has to
 # learn a large intercept first.
@@ -105,69 +105,107 @@ def load_lidc(
     check_choice(features, FEATURE_SETS, "features")
     check_choice(ties, ("rating", *TIES), "ties")
     table = _read_table()
-    every = _ratings(table)
+    # Only how many readers gave each rating is known: ratings come ascending.
+    counts = table[[f"mal_{k}" for k in range(1, 6)]].to_numpy(np.int64)
+    ratings = np.repeat(np.tile(np.arange(1, 6), len(counts)), counts.ravel()).reshape(-1, 4)
     rng = as_rng(seed)
-    extra: dict[str, NDArray[np.int64]] = {}
-    ratings = every
+    extra: dict[str, Int] = {}
     if panel == 3:
-        out = rng.integers(0, 4, len(every))
-        each = np.arange(len(every))
-        extra["held_out_rating"] = every[each, out]
-        extra["held_out_vote"] = (every[each, out] >= _SUSPICIOUS).astype(np.int64)
-        drawn = np.ones(every.shape, dtype=bool)
-        drawn[each, out] = False
-        ratings = every[drawn].reshape(-1, 3)
+        held_out = rng.integers(0, 4, len(ratings))
+        drawn = np.arange(4) != held_out[:, None]
+        extra["held_out_rating"] = ratings[~drawn]
+        extra["held_out_vote"] = (ratings[~drawn] >= _SUSPICIOUS).astype(np.int64)
+        ratings = ratings[drawn].reshape(-1, 3)
     extra["ratings"] = ratings
     votes = (ratings >= _SUSPICIOUS).sum(axis=1).astype(np.int64)
-    y = _labels(votes, ratings, ties, rng)
+    if ties == "rating":
+        by_rating = ratings.mean(axis=1) > 3.0
+        y = np.where(2 * votes == panel, by_rating, 2 * votes > panel).astype(np.int64)
+    else:
+        y = majority(votes, panel, ties=ties, seed=rng).labels
     X = np.column_stack([_feature(table, name) for name in FEATURE_SETS[features]])
     cases = Cases(
         n=len(X),
         classes=("0", "1"),
-        ids=np.array(table["nodule_id"]),
+        ids=table["nodule_id"].to_numpy(np.str_),
         y=y,
         votes=np.column_stack([panel - votes, votes]),
-        groups=Factor.of(table["patient_id"]),
+        groups=Factor.of(table["patient_id"].tolist()),
     )
     kept = Features(X, cases, encoder=features, dataset="lidc", extra=extra).take(y >= 0)
     return replace(kept, fingerprint=array_hash(kept.X, kept.cases.votes))
 
 
-def _labels(
-    votes: Int, ratings: Int, ties: Ties | Literal["rating"], rng: np.random.Generator
-) -> Int:
-    """Majority labels; -1 where a tied case is to be dropped."""
-    panel = ratings.shape[1]
-    tied = 2 * votes == panel
-    if ties == "rating":
-        by_rating = ratings.mean(axis=1) > 3.0
-        return np.asarray(np.where(tied, by_rating, 2 * votes > panel), dtype=np.int64)
-    if ties == "error" and tied.any():
-        raise InputError(
-            f"{int(tied.sum())} of {len(votes)} nodules are tied with panel={panel}: say what to "
-            "do with them, ties='rating', 'first', 'last', 'random' or 'drop'"
-        )
-    return majority(votes, panel, ties=ties, seed=rng).labels
+def _read_table() -> pd.DataFrame:
+    import pandas as pd
+
+    with (files("scalecal.datasets") / "lidc_nodules.csv.gz").open("rb") as packed:
+        # As text: pandas' own parser of numbers may be off by the last bit.
+        return pd.read_csv(packed, compression="gzip", dtype=str)
 
 
-def _read_table() -> dict[str, list[str]]:
-    with (files("scalecal.datasets") / _TABLE).open("rb") as packed:
-        text = gzip.decompress(packed.read()).decode("ascii")
-    head, *body = csv.reader(text.splitlines())
-    return {name: list(column) for name, column in zip(head, zip(*body, strict=True), strict=True)}
-
-
-def _ratings(table: dict[str, list[str]]) -> Int:
-    """Ratings of each nodule's four readers, ascending, from the counts per rating."""
-    counts = np.column_stack([np.array(table[f"mal_{k}"], dtype=np.int64) for k in range(1, 6)])
-    values = np.tile(np.arange(1, 6), len(counts))
-    return np.repeat(values, counts.ravel()).reshape(len(counts), 4)
-
-
-def _feature(table: dict[str, list[str]], name: str) -> Float:
+def _feature(table: pd.DataFrame, name: str) -> Float:
     if name.startswith("log_"):
         return np.log(_feature(table, name.removeprefix("log_")))
     if name in _IN_CM:
         column, factor = _IN_CM[name]
         return factor * _feature(table, column)
-    return np.array(table[name], dtype=np.float64)
+    return table[name].to_numpy(np.float64)
+
+
+_NO_SLIDES = "AtNorM-MD names no slides: figures of one slide may be on both sides of a split."
+
+
+def load_atnorm_md() -> Features:
+    """Load embeddings of the 2,107 mitotic figures of AtNorM-MD that five pathologists read.
+
+    Each reader called a figure normal or atypical; the label is what most of the five said. The embeddings
+    are those of EfficientNet-Lite0, a small network trained on photographs, on 224 pixels: a weak encoder
+    of a hard task, so that a probe has much to be unsure of.
+
+    Returns
+    -------
+    Features
+        ``X`` has 1,280 columns (made in half precision, given in single). There are no groups: the slides
+        are not published. No split is published either. ``images`` is the folder of thumbnails, which the
+        package has of the figures that ``scalecal demo`` may show; ``cases.paths`` names them, and is
+        empty for all others.
+
+    References
+    ----------
+    S. Banerjee et al., "Benchmarking Deep Learning and Vision Foundation Models for Atypical vs. Normal
+    Mitosis Classification with Cross-Dataset Evaluation", arXiv 2506.21444, 2025.
+
+    M. Aubreville et al., "A comprehensive multi-domain dataset for mitotic figure detection", Scientific
+    Data 10, 2023 (MIDOG++, where the figures come from).
+
+    Examples
+    --------
+    >>> from scalecal.datasets import load_atnorm_md
+    >>> data = load_atnorm_md()
+    >>> data.X.shape, data.cases.classes
+    ((2107, 1280), ('Normal', 'Atypical'))
+    >>> [int((data.votes == v).sum()) for v in range(6)]
+    [1407, 364, 117, 83, 77, 59]
+    """
+    home = files("scalecal.datasets") / "atnorm_md_data"
+    with (home / "embeddings.npz").open("rb") as packed, np.load(packed) as arrays:
+        half, votes, ids = arrays["X"], arrays["votes"].astype(np.int64), arrays["id"]
+    images = Path(str(home / "thumbnails"))
+    here = {file.stem for file in images.glob("*.jpg")}
+    cases = Cases(
+        n=len(ids),
+        classes=("Normal", "Atypical"),
+        ids=ids.astype(object),
+        y=(votes >= 3).astype(np.int64),
+        votes=np.column_stack([5 - votes, votes]),
+        paths=np.array([f"{name}.jpg" if name in here else "" for name in ids], dtype=object),
+    )
+    return Features(
+        half.astype(np.float32),
+        cases.note(_NO_SLIDES),
+        encoder="efficientnet-lite0",
+        dataset="atnorm-md",
+        fingerprint=array_hash(half, cases.votes),
+        images=str(images),
+    )
