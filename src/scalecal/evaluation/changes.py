@@ -1,4 +1,7 @@
-"""Numbers of an evaluation by method and stratum: means over seeds, nulls, paired changes, shares."""
+"""Numbers of an evaluation by method and stratum: means over seeds, nulls, paired changes, shares.
+
+Every comparison on the same cases is made here: methods with the baseline, models with the first.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import stdtr
 
 from scalecal.cases import BASELINE, Predictions
 from scalecal.checks import Float, InputError
 from scalecal.evaluation.scores import Nulls, Resampled
 from scalecal.inference.paired import Contrast, contrast_of
+from scalecal.inference.units import student_error
+from scalecal.metrics import METRICS, holm
 from scalecal.metrics.columns import chosen
 from scalecal.probes.methods import METHODS
 
@@ -46,8 +52,8 @@ def changed_metrics(stratum: str) -> list[str]:
 
 def preset_of(cell: Predictions, method: str) -> str:
     """Preset a method was trained by in this run."""
-    own = METHODS[method if method in METHODS else BASELINE].preset
-    return str(cell.meta.get("preset") or own)
+    record = METHODS.get(method, METHODS[BASELINE])
+    return str(cell.meta.get("preset") or record.preset)
 
 
 def method_rows(
@@ -95,34 +101,109 @@ def null_band(by_seed: Sequence[Float | None]) -> dict[str, float]:
     return {"null": middle, "null_low": float(ends[0]), "null_high": float(ends[1])}
 
 
+def _paired(
+    cell: Predictions, drawn: Resampled, method: str, stratum: str, metric: str
+) -> tuple[Contrast, Float] | None:
+    """A method against the baseline, and their difference in every resample; None where undefined."""
+    try:
+        a, b = (drawn.drawn(cell.encoder, m, stratum, metric) for m in (cell.baseline, method))
+        return contrast_of(a, b), b.samples - a.samples
+    except InputError:  # no votes, more than two classes, an empty stratum, no seed in common
+        return None
+
+
 def paired_changes(cell: Predictions, drawn: Resampled) -> Changes:
     """Every method's changes against the baseline: cases (or groups) resampled, means over seeds.
 
     `p` is the larger p-value of both kinds of noise, `sd` the change's spread over resamples, `units` what
     was resampled. Too few groups leave the difference alone.
     """
-    base = cell.baseline
     out: Changes = {}
     for method in cell.methods:
-        if not set(cell.seeds(method)) & set(cell.seeds(base)):
+        if not set(cell.seeds(method)) & set(cell.seeds(cell.baseline)):
             continue
         out[method] = {}
         for stratum in ("overall", *cell.stratum_names):
             by_metric = {}
             for metric in changed_metrics(stratum):
-                try:
-                    a, b = (drawn.drawn(cell.encoder, m, stratum, metric) for m in (base, method))
-                    change = contrast_of(a, b)
-                except InputError:
-                    continue  # not defined here: no votes, more than two classes, an empty stratum
-                if np.isfinite(change.difference):
-                    drawn_change = b.samples - a.samples
-                    sd = float("nan")
-                    if np.isfinite(drawn_change).any():
-                        sd = float(np.nanstd(drawn_change, ddof=1))
-                    by_metric[metric] = {**change_of(change), "sd": sd, "units": change.units}
+                paired = _paired(cell, drawn, method, stratum, metric)
+                if paired is None or not np.isfinite(paired[0].difference):
+                    continue
+                change, resampled = paired
+                sd = float("nan")
+                if np.isfinite(resampled).any():
+                    sd = float(np.nanstd(resampled, ddof=1))
+                by_metric[metric] = {**change_of(change), "sd": sd, "units": change.units}
             out[method][stratum] = by_metric
     return out
+
+
+def differing_metrics() -> list[str]:
+    """Metrics by which models are compared, those that are tested first."""
+    tested = chosen(lambda metric: metric.tested)
+    others = chosen(lambda metric: metric.resampled and metric.in_audit and not metric.tested)
+    return [*tested, *others]
+
+
+def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
+    """Differences of all models to the baseline, by stratum and metric, each with its paired bootstrap.
+
+    Differences of the same cases share those cases' noise, so that a bootstrap of them is sound even
+    for ECE, whose own bootstrap is not. Rows hold model, stratum, metric, n, a (the baseline's value), b (the
+    model's), difference (b - a), low, high, p_value, and p_holm, which is adjusted over all models for
+    the tested metrics (over all cases and in strata apart) and is NaN for the others.
+    """
+    out: list[Row] = []
+    families: dict[bool, list[Row]] = {True: [], False: []}
+    for model in cell.methods:
+        if model == cell.baseline:
+            continue
+        for stratum in ("overall", *cell.stratum_names):
+            for metric in differing_metrics():
+                paired = _paired(cell, drawn, model, stratum, metric)
+                if paired is None:
+                    continue
+                change, resampled = paired
+                row: Row = {
+                    "model": model,
+                    "stratum": stratum,
+                    "metric": metric,
+                    "n": change.n,
+                    "a": change.reference,
+                    "b": change.value,
+                    "difference": change.difference,
+                    "low": change.low,
+                    "high": change.high,
+                    "p_value": change.p_cases,
+                    "p_holm": float("nan"),
+                }
+                out.append(row)
+                if METRICS[metric].tested:
+                    row["p_holm"] = _tail(resampled, change.p_cases, change.units)
+                    families[stratum == "overall"].append(row)
+    for rows in families.values():
+        adjusted = holm([row["p_holm"] for row in rows] or [float("nan")])
+        for row, p in zip(rows, adjusted, strict=False):
+            row["p_holm"] = float(p)
+    return out
+
+
+def _tail(samples: Float, p: float, units: int) -> float:
+    """A p-value that holds far in the tail too: by Student's t from the spread of the resamples.
+
+    Counts of R resamples end at 2 / (R + 1), which Holm's rule would multiply above any level, and have
+    the tails of a normal law, too thin for few units. Of a count that did not end the larger p is taken.
+    """
+    known = samples[np.isfinite(samples)]
+    if not len(known):
+        return p
+    error, degrees = student_error(float(known.std(ddof=1)), units)
+    if not error > 0:
+        return p
+    by_t = 2.0 * float(stdtr(degrees, -abs(known.mean()) / error))
+    if p > 2.0 / (len(known) + 1):
+        return max(p, by_t)
+    return by_t
 
 
 def change_of(change: Contrast) -> dict[str, float]:

@@ -4,19 +4,18 @@
 cell. Cells have equal width in the middle, fitted so that the bins of ECE, the cells of smECE and the
 threshold at one half are all unions of cells: whatever counts by those is exact. Below 2^-8 and
 above 1 - 2^-8 there are 128 cells to every halving of the distance to the end, so that log-odds are
-as finely resolved as anything in the middle. The grid depends on the number of bins alone, so counts
-of different files, machines and days add up.
+as finely resolved as anything in the middle.
 
 A layer is one combination of stratum, votes (how many readers, how many of them for the positive
 class) and label. `Counts` holds the number of cases of every layer in every cell and the sum of
-probabilities in every cell: its size does not depend on the number of cases, two of them add up to
-the counts of both, and `Counts.predictions` gives them back as weighted cases.
+probabilities in every cell: its size does not depend on the number of cases, and `Counts.predictions`
+gives them back as weighted cases.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import lcm
 
@@ -179,11 +178,10 @@ class Counts:
 
     Examples
     --------
-    >>> a, b = Counts(Cells(15)), Counts(Cells(15))
-    >>> a.add([0, 1, 1], [0.2, 0.7, 0.7])
-    >>> b.add([1], [0.9])
-    >>> a.merge(b)
-    >>> predictions, times = a.predictions()
+    >>> counts = Counts(Cells(15))
+    >>> counts.add([0, 1, 1], [0.2, 0.7, 0.7])
+    >>> counts.add([1], [0.9])
+    >>> predictions, times = counts.predictions()
     >>> predictions.p.tolist(), predictions.cases.y.tolist(), times.tolist()
     ([0.2, 0.7, 0.9], [0, 1, 1], [1.0, 2.0, 1.0])
     """
@@ -204,50 +202,6 @@ class Counts:
     def n(self) -> int:
         """Cases seen."""
         return int(self.times.sum())
-
-    def restore(
-        self,
-        layers: NDArray[np.int64],
-        times: NDArray[np.int64],
-        sums: Float,
-        losses: Float,
-        *,
-        n_strata: int,
-    ) -> None:
-        """Take in counts as a file holds them; `layers` has a row per layer."""
-        n = layers.size // 4
-        shapes = {
-            "layers": (layers, np.int64, (n, 4)),
-            "times": (times, np.int64, (n, self.cells.count)),
-            "sums": (sums, np.float64, (self.cells.count,)),
-            "losses": (losses, np.float64, (n, self.losses.shape[1])),
-        }
-        for name, (array, dtype, shape) in shapes.items():
-            if array.dtype != dtype or array.shape != shape:
-                raise InputError(
-                    f"{name!r} must be {np.dtype(dtype)} of shape {shape}, got {array.dtype} of shape "
-                    f"{array.shape}"
-                )
-        self.layers = {Layer(*row): k for k, row in enumerate(layers.tolist())}
-        right = len(self.layers) == n <= MOST_LAYERS and all(
-            -1 <= la.stratum < n_strata
-            and 0 <= la.positive <= la.readers <= MOST_READERS
-            and la.label in (0, 1)
-            for la in self.layers
-        )
-        # Up to rounding, the sum of a cell's probabilities lies between its edges.
-        count = times.sum(axis=0, dtype=np.float64)
-        slack = 1e-6 * count
-        if not (
-            right
-            and (times >= 0).all()
-            and count.sum() < 2.0**53
-            and (sums >= self.cells.low * count - slack).all()
-            and (sums <= self.cells.high * count + slack).all()
-            and np.isfinite(losses).all()
-        ):
-            raise InputError("the counts contradict each other: the file was changed or is damaged")
-        self.times, self.sums, self.losses = times, sums, losses
 
     def add(
         self,
@@ -323,27 +277,6 @@ class Counts:
             self.times = np.concatenate([self.times, np.zeros((new, self.cells.count), np.int64)])
             self.losses = np.concatenate([self.losses, np.zeros((new, self.losses.shape[1]))])
         return numbers
-
-    def merge(self, other: Counts, strata: Sequence[int] | None = None) -> None:
-        """Add the cases of other counts; `strata` gives their strata their numbers here."""
-        if other.cells != self.cells:
-            raise InputError(
-                f"streams with {self.cells.n_bins} and {other.cells.n_bins} bins cannot be merged"
-            )
-        if None not in (self.n_classes, other.n_classes) and self.n_classes != other.n_classes:
-            raise InputError(
-                f"streams of {self.n_classes} and {other.n_classes} classes cannot be merged"
-            )
-        self.n_classes = self.n_classes or other.n_classes
-        numbers = None if strata is None else [*strata, -1]
-        mine = self._numbers(
-            la if numbers is None else replace(la, stratum=numbers[la.stratum])
-            for la in other.layers
-        )
-        theirs = list(other.layers.values())
-        self.times[mine] += other.times[theirs]
-        self.losses[mine] += other.losses[theirs]
-        self.sums += other.sums
 
     def predictions(
         self, strata: tuple[str, ...] = (), *, agreement: bool = False

@@ -1,26 +1,45 @@
-"""What the figures of an evaluation show: reliability, referral, decision curves, softening."""
+"""What the figures of an evaluation show: reliability, referral by confidence, decision curves.
+
+In decision curves labels judge `p`, and votes judge `p_reader`, or `p` where there is none, with the share of
+positive votes as the outcome. Within a stratum the share of positives, and so the benefit of treating all, is
+that of the stratum: strata of agreement are known only after the readers voted, and no decision is taken in
+them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from scalecal.cases import Predictions
 from scalecal.checks import Float
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import weights_of
 from scalecal.evaluation.changes import null_band
-from scalecal.evaluation.decision_curves import CHOSEN, decision_rows
-from scalecal.evaluation.frontier import HARD, frontier_curve, frontier_methods, planes
+from scalecal.inference.units import Units, unit_interval
 from scalecal.metrics.arguments import read_hard_event
+from scalecal.metrics.benefit import check_thresholds
 
-THRESHOLDS = (0.8, 0.9, 0.95)
+if TYPE_CHECKING:
+    import pandas as pd
+
+REFERRED_BELOW = (0.8, 0.9, 0.95)
 """Confidence below which a case goes to a second reader, for the table."""
 
-LEAST_GAIN = 0.0005
-"""Least difference to softening that is one: smaller ones are printed as zero."""
+THRESHOLDS: Float = np.arange(1, 100) / 100
+"""Thresholds of a curve."""
+
+CHOSEN = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+"""Thresholds of tables."""
+
+DECISION_COLUMNS = (
+    *("judge", "probability", "stratum", "n", "threshold", "prevalence", "treated", "net_benefit"),
+    *("net_benefit_low", "net_benefit_high", "treat_all", "gain", "gain_low", "gain_high"),
+)
+"""Columns of a decision curve."""
 
 DECISION_THRESHOLDS: Float = np.unique([*CHOSEN, *(np.arange(1, 50) / 50)])
 """Thresholds of the decision curves on a page."""
@@ -54,60 +73,6 @@ def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
         ]
         panels.append(panel)
     return panels
-
-
-def frontier_facts(
-    cell: Predictions, rows: Sequence[Row], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The softening curve of the baseline, every method's place, and its difference to softening.
-
-    A point's interval is that of its paired change against the baseline, set beside the baseline's
-    own value; the baseline itself has none.
-    """
-    base, hard = cell.baseline, cell.hardest
-    value = {(r["method"], r["stratum"]): r for r in rows}
-    points = []
-    for method in cell.methods:
-        point: Row = {"method": method}
-        for axis, metric in planes().items():
-            stratum = hard if axis.endswith(HARD) else "overall"
-            row = value.get((method, stratum), {})
-            if metric not in row:
-                continue
-            point[axis] = row[metric]
-            change = row["changes"].get(metric)
-            start = value.get((base, stratum), {}).get(metric)
-            if change and start is not None and method != base:
-                point[f"{axis}_low"] = start + change["low"]
-                point[f"{axis}_high"] = start + change["high"]
-        points.append(point)
-    curve = frontier_curve(cell, baseline=base, n_bins=options["n_bins"])
-    beyond = frontier_methods(cell, baseline=base, **options)
-    return {
-        "hard": hard,
-        "curve": curve.to_dict("records"),
-        "points": points,
-        "beyond": beyond.to_dict("records"),
-    }
-
-
-def beside_softening(beyond: Sequence[Row], metric: str) -> dict[str, Row]:
-    """Each method beside one temperature that gives the baseline the same mean entropy, by one metric.
-
-    `better` is whether a method is more than softening: the interval of the difference lies below 0, and
-    the difference shows in three digits. (A temperature is found again to rounding only.)
-    """
-    out = {}
-    for row in beyond:
-        ends = {k: row[f"difference_{metric}{e}"] for k, e in (("low", "_low"), ("high", "_high"))}
-        out[row["method"]] = {
-            "metric": metric,
-            "temperature": row["at_temperature"],
-            "difference": row[f"difference_{metric}"],
-            **ends,
-            "better": bool(ends["high"] < 0 and row[f"difference_{metric}"] <= -LEAST_GAIN),
-        }
-    return out
 
 
 def referral_curves(cell: Predictions, methods: Sequence[str]) -> list[Row]:
@@ -154,7 +119,7 @@ def _yield(y: Any, p: Float, w: Float) -> Row:
     start = min(int(np.searchsorted(sent, max(10, int(0.05 * n)))), len(sent) - 1)
     pick = np.unique(np.linspace(start, len(sent) - 1, _CURVE_POINTS).astype(int))
     table = []
-    for threshold in THRESHOLDS:
+    for threshold in REFERRED_BELOW:
         below = confidence < threshold
         referred, saved = float(w @ below), float(w @ (below & wrong))
         table.append(
@@ -174,6 +139,131 @@ def _yield(y: Any, p: Float, w: Float) -> Row:
         "yield": (avoided[pick] / sent[pick]).tolist(),
         "thresholds": table,
     }
+
+
+def benefit_rows(
+    outcome: Float, p: Float, units: Units, thresholds: ArrayLike
+) -> list[dict[str, float]]:
+    """Net benefit at each threshold, with 95 % intervals over units.
+
+    ``prevalence`` is the mean outcome, ``treated`` the share of cases at or above the threshold. The gain
+    is net benefit less the larger of those of treating all and none. Its interval has the smaller lower
+    and the smaller upper end of the intervals of both differences, so that it holds as well where the
+    two are about equal.
+
+    Parameters
+    ----------
+    outcome
+        (n,) labels or shares of votes; a case whose outcome is NaN does not count.
+    p, units
+        (n,) probabilities, and what is independent.
+    thresholds
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> y, p = np.array([0.0, 0.0, 1.0, 1.0] * 5), np.array([0.1, 0.6, 0.4, 0.9] * 5)
+    >>> row = benefit_rows(y, p, Units.of(20), [0.2])[0]
+    >>> row["net_benefit"], row["treat_all"], row["gain"]
+    (0.4375, 0.375, 0.0625)
+    """
+    t = np.unique(check_thresholds(thresholds))
+    known = np.isfinite(outcome)
+    y, counts = np.where(known, outcome, 0.0), known.astype(np.float64)
+    above = np.where(known, np.searchsorted(t, p, side="right"), -1)
+
+    def terms(part: slice, here: Units) -> dict[str, Float]:
+        cell, size = above[part], len(t) + 1
+        return {
+            "positives": here.total(y[part], cell, size),
+            "cases": here.total(counts[part], cell, size),
+            "size": here.size(counts[part]),
+        }
+
+    sums = units.totals(terms)
+    # Sums over the cells from each threshold upwards; the first is over all cases.
+    positives, cases = (
+        sums[name][:, ::-1].cumsum(axis=1)[:, ::-1] for name in ("positives", "cases")
+    )
+    size = sums["size"][:, 0]
+    n = float(size.sum())
+    benefit = (positives - np.append(0.5, t) * cases) / (1.0 - np.append(0.5, t))
+    every = (positives[:, :1] - t * cases[:, :1]) / (1.0 - t)
+    rows = []
+    for j, threshold in enumerate(t.tolist()):
+        over_none = _mean(benefit[:, j + 1], cases[:, 0], size)
+        over_all = _mean(benefit[:, j + 1] - every[:, j], cases[:, 0], size)
+        gain = np.minimum(over_none, over_all).tolist()
+        rows.append(
+            {
+                "threshold": threshold,
+                "prevalence": float(positives[:, 0].sum() / n),
+                "treated": float(cases[:, j + 1].sum() / n),
+                **dict(
+                    zip(
+                        ("net_benefit", "net_benefit_low", "net_benefit_high"),
+                        over_none,
+                        strict=True,
+                    )
+                ),
+                "treat_all": float(every[:, j].sum() / n),
+                **dict(zip(("gain", "gain_low", "gain_high"), gain, strict=True)),
+            }
+        )
+    return rows
+
+
+def _mean(total: Float, cases: Float, size: Float) -> tuple[float, float, float]:
+    """Mean over cases of what units add, with its interval; none where no case adds anything."""
+    value = float(total.sum() / size.sum())
+    if np.abs(total).max() < 1e-9 * size.max():  # what a stream adds is rounded
+        return value, float("nan"), float("nan")
+    return value, *unit_interval(value, (total - value * cases) / size.sum(), size)
+
+
+def decision_rows(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> list[dict[str, Any]]:
+    """Net benefit of an audit's probabilities: one row per judge (labels, votes), stratum and threshold.
+
+    Each row has ``judge``, ``probability`` ("p" or "p_reader"), ``stratum``, ``n`` (cases with a label, or
+    with votes) and what `benefit_rows` says. Of very many strata those of most cases alone have rows
+    (`Audit.shown_rows`). Empty for more than two classes.
+    """
+    out: list[dict[str, Any]] = []
+    if audit.meta["event"] != "positive class":
+        return out
+    judges = [("labels", "p", audit)]
+    if audit.predictions.cases.votes is not None:
+        judges.append(("votes", audit.meta["votes_judge"], audit.by_votes or audit))
+    for judge, probability, source in judges:
+        cases = source.predictions.cases
+        if judge == "labels":
+            outcome, p = np.asarray(cases.y, dtype=np.float64), source.predictions.only.p
+        else:
+            assert cases.votes is not None
+            readers = cases.votes.sum(axis=1)
+            outcome = np.where(readers > 0, cases.votes[:, 1] / np.maximum(readers, 1), np.nan)
+            p = source.predictions.only.vote_p
+        for stratum in ("overall", *audit.shown_strata):
+            inside = cases.within(stratum)
+            here, own = source.units.within(inside), outcome[inside]
+            known = np.isfinite(own)
+            if not known.any():
+                continue
+            head = {
+                "judge": judge,
+                "probability": probability,
+                "stratum": stratum,
+                "n": here.within(known).n,
+            }
+            out += [head | row for row in benefit_rows(own, p[inside], here, thresholds)]
+    return out
+
+
+def decision_frame(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
+    """Return `decision_rows` as a table."""
+    import pandas as pd
+
+    return pd.DataFrame(decision_rows(audit, thresholds), columns=DECISION_COLUMNS)
 
 
 def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:

@@ -22,15 +22,13 @@ from numpy.typing import ArrayLike
 
 from scalecal.cases import Factor, Predictions
 from scalecal.checks import InputError, check_probs, library
-from scalecal.evaluation import case_lists, changes, curves, texts, words
+from scalecal.evaluation import case_lists, changes, curves, frontier, texts, words
 from scalecal.evaluation.audits import Audit, Strata, audit_predictions, cases_of
-from scalecal.evaluation.candidates import NOTHING, Tried, try_candidates
+from scalecal.evaluation.candidates import NOTHING, try_candidates
 from scalecal.evaluation.cells import check_cell
-from scalecal.evaluation.decision_curves import CHOSEN, THRESHOLDS, decision_frame, decision_rows
-from scalecal.evaluation.differences import differences
+from scalecal.evaluation.curves import CHOSEN, THRESHOLDS, decision_frame, decision_rows
 from scalecal.evaluation.gates import Condition, Failure, gate_failures, parse_conditions
-from scalecal.evaluation.judging import judge
-from scalecal.evaluation.recommending import recommend
+from scalecal.evaluation.judging import judge, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
 from scalecal.evaluation.vote_bins import vote_reliability
 from scalecal.evaluation.voted_curve import VotedCurve, kappa_sensitivity, voted_points
@@ -233,7 +231,7 @@ class Evaluation:
 
         For labels and `p`, and for votes and `p_reader` (or `p`), overall and by stratum: net benefit and
         its gain over the better of treating all and none, with 95 % intervals
-        (`scalecal.evaluation.decision_curves`). Within a stratum the prevalence is that of the stratum.
+        (`scalecal.evaluation.curves`). Within a stratum the prevalence is that of the stratum.
         Empty for more than two classes.
 
         Examples
@@ -398,57 +396,60 @@ def evaluate_alone(
 
 def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     """Return the evaluation of one audited method, with a calibrator tried where it needs one."""
-    own = audit_facts(audit)
     method = audit.predictions.methods[0]
     whole = replace(audit.predictions, dataset=dataset, encoder="model")
+    whole = _at_prevalence(whole, audit.meta.get("prevalence"))
+    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+    made = {method: audit}
+    core = _core_facts(whole, made, options) | {"kind": "audit", "event": audit.meta["event"]}
+    core |= {"recommended": None, "candidates": {}, "softening": {}, "rows": []}
     tried = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
     plainly = audit.times is None and audit.reweighted is None
-    if own["judgement"]["badge"] == "attention" and plainly:
-        tried = try_candidates(audit.predictions)
-    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
-    if tried is not None and tried.answers is not None:
-        whole = whole.with_answers({(tried.chosen, 0): tried.answers})
-    drawn = Resampled([whole], **options) if tried is not None else None
-    core = _core_facts(whole, {method: own}, options) | {
-        "kind": "audit",
-        "recommended": _calibrator(whole, tried, drawn),
-        "prevalence": audit.meta.get("prevalence"),
-        "candidates": {} if tried is None else tried.losses,
-    }
-    if tried is not None and tried.answers is not None:
-        core["about"] = {tried.chosen: tried.about}
-    core["event"] = audit.meta["event"]
+    if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
+        tried = try_candidates(whole)
+    drawn = None
+    if tried is not None:
+        found = tried.meta["candidates"]
+        whole = replace(tried, meta=whole.meta)
+        core["methods"] = whole.methods
+        drawn = Resampled([whole], **options)
+        core["candidates"] = found["losses"]
+        # The model itself takes the place of doing nothing.
+        best = recommend(
+            {"nll": found["losses"]},
+            changes.paired_changes(whole, drawn),
+            baseline=next(iter(found["losses"])),
+        )
+        if best is not None:
+            core["recommended"] = best | {"adds_reader": found["adds_reader"]}
+        core["about"] = dict.fromkeys(whole.methods[1:], found["about"])
     words.put_into_words(core)
 
     def more() -> Facts:
-        made = {method: audit}
         if audit.times is not None:  # counts have no cases to list, and nothing to be compared with
             return _diagrams(made)
-        if tried is not None and tried.answers is not None:
-            made[tried.chosen] = audit_predictions(whole.of(tried.chosen), **options)
-            core["audits"][tried.chosen] = audit_facts(made[tried.chosen])
-        return _method_facts(whole, made, core, drawn, options)[0]
+        shown = dict(made)
+        for chosen in whole.methods[1:]:
+            shown[chosen] = audit_predictions(whole.of(chosen), **options)
+            core["audits"][chosen] = audit_facts(shown[chosen])
+        facts, _ = _method_facts(whole, drawn or Resampled([whole], **options), options)
+        return facts | _shown_facts(whole, shown, core)
 
-    return Evaluation(whole, {method: audit}, core, None, more)
-
-
-def _calibrator(whole: Predictions, tried: Tried | None, drawn: Resampled | None) -> Facts | None:
-    """What is recommended of the candidates that were tried."""
-    if tried is None or drawn is None:
-        return None
-    found: Facts = {"adds_reader": tried.adds_reader, "p_reader": None}
-    made = changes.paired_changes(whole, drawn)
-    losses = dict(tried.losses)
-    # The model itself takes the place of doing nothing.
-    baseline = next(iter(losses))
-    own = recommend({"nll": losses}, made, baseline=baseline)
-    if own is None:
-        return None
-    return found | {"p": own["p"]}
+    return Evaluation(whole, made, core, None, more)
 
 
-def _core_facts(whole: Predictions, audits: Facts, options: Mapping[str, Any]) -> Facts:
+def _at_prevalence(predictions: Predictions, prevalence: float | None) -> Predictions:
+    """The predictions with the share of positives in the population that numbers are of."""
+    if prevalence is None:
+        return predictions
+    options = {**(predictions.meta.get("options") or {}), "prevalence": prevalence}
+    return replace(predictions, meta={**predictions.meta, "options": options})
+
+
+def _core_facts(
+    whole: Predictions, audits: Mapping[str, Audit], options: Mapping[str, Any]
+) -> Facts:
     """What every evaluation says of itself."""
     cases, base = whole.cases, whole.baseline
     first = whole.first(base)
@@ -473,7 +474,8 @@ def _core_facts(whole: Predictions, audits: Facts, options: Mapping[str, Any]) -
         "methods": whole.methods,
         "baseline": base,
         "judged": base,
-        "audits": audits,
+        "audits": {method: audit_facts(audit) for method, audit in audits.items()},
+        "prevalence": whole.prevalence,
         "calibration": whole.calibration or None,
         "differences": [],
         "about": {},
@@ -528,48 +530,33 @@ def evaluate(
         kind = "calibration"
     elif predictions.meta.get("files") is not None:
         kind = "files"
-    if prevalence is not None:
-        given = dict(predictions.meta.get("options") or {}) | {"prevalence": prevalence}
-        predictions = replace(predictions, meta={**predictions.meta, "options": given})
+    predictions = _at_prevalence(predictions, prevalence)
     whole = _main_methods(predictions)
     base, judged = whole.baseline, str(whole.calibration.get("after") or whole.baseline)
-
-    def audited(method: str) -> Audit:
-        return audit_predictions(whole.of(method), prevalence=whole.prevalence, **options)
-
-    shown = [base]
+    audited = [*dict.fromkeys([base, judged])]
     if kind == "files":
-        shown = whole.methods
-    elif judged != base:
-        shown = [base, judged]
+        audited = whole.methods
     audits = {}
-    for method in shown:
-        audits[method] = audited(method)
-        advance(0.25 / len(shown))
-    first = audits[base]
-    whole = replace(whole, cases=whole.cases.with_strata(first.shown_strata))
+    for method in audited:
+        audits[method] = audit_predictions(whole.of(method), prevalence=whole.prevalence, **options)
+        advance(0.25 / len(audited))
+    whole = replace(whole, cases=whole.cases.with_strata(audits[base].shown_strata))
     drawn = Resampled([whole], **options)
-    core = _core_facts(whole, {m: audit_facts(audit) for m, audit in audits.items()}, options)
+    core = _core_facts(whole, audits, options)
     core |= {"kind": kind, "judged": judged, "seed": whole.seeds(base)[0]}
-    core |= {"prevalence": whole.prevalence, "resampled": drawn.resampled}
+    core["resampled"] = drawn.resampled
     core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
     core["about"] |= dict(whole.calibration.get("about") or {})
-    facts, results = _method_facts(whole, audits, core, drawn, options, advance)
+    facts, results = _method_facts(whole, drawn, options, voted=voted, advance=advance)
     core |= facts
     core["recommended"] = _recommended(core)
     best = _best(core)
-    if kind == "comparison" and best is not None and best not in audits:
-        audits[best] = audited(best)
+    if kind == "comparison" and best not in (None, *audits):
+        audits[best] = audit_predictions(whole.of(best), prevalence=whole.prevalence, **options)
         core["audits"][best] = audit_facts(audits[best])
-        core |= _shown_facts(whole, audits, core)
-    core |= {
-        "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
-        "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
-        "contrasts": changes.scale_contrasts(whole, drawn),
-        "differences": differences(whole, drawn) if kind == "files" else [],
-        "voted": voted_points(whole, drawn, voted),
-        "kappa_sensitivity": kappa_sensitivity(whole, drawn, voted),
-    }
+    core |= _shown_facts(whole, audits, core)
+    if kind == "files":
+        core["differences"] = changes.differences(whole, drawn)
     words.put_into_words(core)
     advance(0.25)
     return Evaluation(predictions, audits, core, texts.tidy_results(results, voted))
@@ -653,25 +640,26 @@ def _of_calibration(core: Facts) -> Facts:
 
 def _best(core: Facts) -> str | None:
     """The method shown beside the baseline: recommended for sure, else the lowest of all."""
-    found = core["recommended"]
-    if found is None:
+    both = []
+    for answer in ("p_reader", "p"):
+        own = (core["recommended"] or {}).get(answer)
+        if own is not None and own["method"] != core["baseline"]:
+            both.append(own)
+    both.sort(key=lambda own: not own["sure"])
+    if not both:
         return None
-    both = [own for own in (found["p_reader"], found["p"]) if own is not None]
-    both = [own for own in both if own["method"] != core["baseline"]]
-    sure = [own["method"] for own in both if own["sure"]]
-    return next(iter([*sure, *(own["method"] for own in both)]), None)
+    return str(both[0]["method"])
 
 
 def _method_facts(
     whole: Predictions,
-    audits: Mapping[str, Audit],
-    core: Facts,
-    drawn: Resampled | None,
+    drawn: Resampled,
     options: Mapping[str, Any],
+    *,
+    voted: VotedCurve | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> tuple[Facts, pd.DataFrame]:
-    """Facts by method: means over seeds, nulls, changes, softening; and what the figures show."""
-    drawn = Resampled([whole], **options) if drawn is None else drawn
+    """Facts by method: means over seeds, nulls, changes, softening, shares; and the results behind them."""
     nulls: dict[str, Nulls] = {}
     for method in whole.methods:
         nulls[method] = draw_nulls(whole, method, **options)
@@ -681,18 +669,19 @@ def _method_facts(
     made = changes.paired_changes(whole, drawn)
     advance(0.25)
     rows = changes.method_rows(whole, results, nulls, made)
-    frontier = curves.frontier_facts(whole, rows, options)
-    judge_by = "nll" if whole.cases.votes is None else "vote_nll"
+    place = frontier.frontier_facts(whole, rows, options)
+    judge_by = "vote_nll"
+    if whole.cases.votes is None:
+        judge_by = "nll"
     facts: Facts = {
         "rows": rows,
-        "frontier": frontier,
-        "softening": curves.beside_softening(frontier["beyond"], judge_by),
-        "presets": {},
+        "frontier": place,
+        "softening": frontier.beside_softening(place["beyond"], judge_by),
+        "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
         "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
-        "contrasts": {},
-        "voted": None,
-        "kappa_sensitivity": None,
-        **_shown_facts(whole, audits, core),
+        "contrasts": changes.scale_contrasts(whole, drawn),
+        "voted": voted_points(whole, drawn, voted),
+        "kappa_sensitivity": kappa_sensitivity(whole, drawn, voted),
     }
     return facts, results
 
@@ -774,21 +763,17 @@ def compare_audits(
 
 
 def _check_same_cases(a: Audit, b: Audit) -> None:
-    if any(audit.times is not None for audit in (a, b)):
+    if a.times is not None or b.times is not None:
         raise InputError(
             "a streamed audit keeps counts, not cases, by which models are compared: audit both without "
             "streaming"
         )
-    x, z = a.predictions.cases, b.predictions.cases
-    if x.n != z.n:
-        raise InputError(f"the audits are of different cases: {x.n} against {z.n}")
     if a.meta.get("prevalence") != b.meta.get("prevalence"):
         raise InputError("the audits are of populations with different prevalences")
-    for name in ("y", "votes", "strata", "groups"):
-        left, right = getattr(x, name), getattr(z, name)
+    for name in ("names", "y", "votes", "strata", "groups"):
+        left, right = (getattr(audit.predictions.cases, name) for audit in (a, b))
         if isinstance(left, Factor) and isinstance(right, Factor):
             left, right = left.values, right.values
         if not np.array_equal(left, right):
-            raise InputError(f"the audits are of different cases: their {name} differ")
-    if not np.array_equal(x.names, z.names):
-        raise InputError("the audits are of different cases: their ids differ, or their order")
+            what = {"names": "ids, or their order,", "y": "labels"}.get(name, name)
+            raise InputError(f"the audits are of different cases: their {what} differ")

@@ -173,7 +173,7 @@ def _write_comparison(folder: Path, evaluation: Evaluation) -> None:
     """Tables and figures of several methods."""
     import pandas as pd
 
-    from scalecal.evaluation.decision_curves import decision_frame
+    from scalecal.evaluation.curves import decision_frame
     from scalecal.report.exporting import save_reliability
 
     facts = evaluation.facts

@@ -37,8 +37,9 @@ from scalecal.checks import (
     check_probs,
 )
 from scalecal.evaluation.audits import Audit, Strata, cases_of, of_two
-from scalecal.evaluation.candidates import NOTHING, Material, labels_tried, lowest
+from scalecal.evaluation.candidates import NOTHING, Material, labels_tried
 from scalecal.evaluation.evaluations import Evaluation, evaluate
+from scalecal.evaluation.judging import lowest
 from scalecal.io.documents import parse_document, read_document
 from scalecal.io.store import plain
 from scalecal.metrics.arguments import as_table
@@ -366,14 +367,24 @@ def calibrate_predictions(
     n_folds = int(fold.max()) + 1
     labels = labels_tried(data, method)
     before = labelled.only
-    answers, rhos = _crossfitted(data, labels, fold, method, notes, advance)
+    # Fitting, choosing and comparing take about as long.
+    answers, rhos, failed = data.crossfit_all(
+        {name: data.with_reader(label) for name, label in labels.items()},
+        fold,
+        strict=method == AUTO,
+        advance=lambda done: advance(0.3 * done),
+    )
+    if not answers:
+        raise InputError(next(iter(failed.values())))
+    for name, why in failed.items():
+        notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({why}).")
     chosen = lowest({name: data.loss(own) for name, own in answers.items()})
     after, picked = chosen, [chosen] * n_folds
     if method == AUTO:
         after = AUTO
         if chosen not in NOTHING:  # doing nothing needs no measure of the choice
+            tried = {name: labels[name] for name in answers}
             for k in range(n_folds):
-                tried = {name: labels[name] for name in answers}
                 picked[k] = _chosen_by(data.take(fold != k), tried, n_folds=n_folds, seed=seed)
                 advance(0.3 / n_folds)
         answers[AUTO] = _stitched(answers, rhos, picked, fold)
@@ -419,46 +430,16 @@ def calibrate_predictions(
     return Calibration(mended, recalibrator, evaluation, said)
 
 
-def _crossfitted(
-    data: Material,
-    labels: Mapping[str, Calibrator],
-    fold: Int,
-    method: str,
-    notes: list[str],
-    advance: Callable[[float], object],
-) -> tuple[dict[str, Answers], dict[str, Float]]:
-    """Out-of-fold answers of every candidate that can be fitted in every fold, and rho by fold."""
-    answers: dict[str, Answers] = {}
-    rhos: dict[str, Float] = {}
-    for name, label in labels.items():
-        # Fitting, choosing and comparing take about as long.
-        advance(0.3 / len(labels))
-        try:
-            own = data.crossfit(data.with_reader(label), fold, strict=method == AUTO)
-            answers[name], rhos[name] = own
-        except (InputError, ScalecalWarning) as error:
-            if method != AUTO:
-                raise
-            notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({error}).")
-            if name == list(labels)[-1] and not answers:
-                raise InputError(f"no candidate can be fitted: {error}") from error
-    return answers, rhos
-
-
 def _chosen_by(rest: Material, labels: Mapping[str, Calibrator], *, n_folds: int, seed: int) -> str:
     """The candidate that a fold gets: chosen by cross-fitting within the rest, the other folds."""
-    nothing = next(iter(labels))
-    losses = {nothing: rest.loss(Answers(rest.p))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ScalecalWarning)
         try:
             inner = fold_numbers(rest.y, n_folds, groups=rest.groups, seed=seed)
         except InputError:  # too few to choose by
-            return nothing
-    for name, label in labels.items():
-        with contextlib.suppress(InputError, ScalecalWarning):
-            losses[name] = rest.loss(rest.crossfit(label, inner)[0])
-    return lowest(losses)
+            return next(iter(labels))
+    answers, _, _ = rest.crossfit_all(labels, inner)
+    return lowest({name: rest.loss(found) for name, found in answers.items()})
 
 
 def _stitched(

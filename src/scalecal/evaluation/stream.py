@@ -1,35 +1,30 @@
 """The audit of more predictions than fit into memory: compress them, then audit.
 
-`StreamingAudit` takes blocks of predictions and keeps counts (`scalecal.evaluation.compression`);
-`merge` adds the counts of several passes (files, machines); `finish` audits them as weighted cases,
-with the code of `scalecal.audit`. `stream_file` does all of it for a CSV or Parquet file.
+`StreamingAudit` takes blocks of predictions and keeps counts (`scalecal.evaluation.compression`); `finish`
+audits them as weighted cases, with the code of `scalecal.audit`. `stream_file` does all of it for a CSV or
+Parquet file.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.cases import ALONE
-from scalecal.checks import InputError, check_probs, in_file
+from scalecal.checks import InputError, check_probs
 from scalecal.evaluation.audits import Audit, audit_predictions, in_order, labels_of
 from scalecal.evaluation.compression import Cells, Counts, streamed_losses
 from scalecal.evaluation.evaluations import Evaluation, evaluation_of
 from scalecal.inference.units import NORMAL_95
-from scalecal.io.arrays import open_npz
-from scalecal.io.documents import parse_document
 from scalecal.io.input_columns import INPUT_COLUMNS
 from scalecal.io.predictions import PredictionFile
-from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
 from scalecal.io.text import some_of
 from scalecal.limits import check_count
@@ -38,30 +33,8 @@ from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, Ties
 
-FORMAT = "scalecal-stream-3"
-
 FEW_CASES = 500
 """Cases of a stratum below which the normal limit of its null may be some per cent off."""
-
-
-_ARRAYS = ("times", "sums", "losses")  # of `Counts`, as a file holds them
-_MEMBERS = ("about", *(f"{p}{key}" for p in ("", "reader_") for key in ("layers", *_ARRAYS)))
-
-
-class _Head(msgspec.Struct):
-    format: str
-
-
-class _About(_Head):
-    """What a saved stream says of itself."""
-
-    n_bins: int
-    n_resamples: int
-    seed: int
-    rho: float
-    n_classes: int | None
-    kinds: tuple[bool, bool, bool] | None
-    strata: list[str]
 
 
 class StreamingAudit:
@@ -90,11 +63,11 @@ class StreamingAudit:
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> first, second = StreamingAudit(), StreamingAudit()
-    >>> for part in (first, second):
+    >>> stream = StreamingAudit()
+    >>> for block in range(2):
     ...     p = rng.uniform(size=1000)
-    ...     _ = part.update(rng.uniform(size=1000) < p, p)
-    >>> result = first.merge(second).finish()
+    ...     _ = stream.update(rng.uniform(size=1000) < p, p)
+    >>> result = stream.finish()
     >>> result["overall"]["n"], bool(result["overall"]["ece"] < 0.1)
     (2000, True)
     """
@@ -172,83 +145,6 @@ class StreamingAudit:
             raise InputError("a stratum may not be called 'overall': that row holds all cases")
         return [self._strata.setdefault(name, len(self._strata)) for name in names]
 
-    def merge(self, other: StreamingAudit) -> StreamingAudit:
-        """Add the cases of another streaming audit with the same bins; returns self."""
-        if None not in (self._kinds, other._kinds) and self._kinds != other._kinds:
-            raise InputError(
-                "streams with and without votes (or strata, or p_reader) cannot be merged"
-            )
-        if self.rho != other.rho:
-            raise InputError(
-                f"streams with different rho cannot be merged: {self.rho:g} and {other.rho:g}"
-            )
-        named = other._kinds is not None and other._kinds[1]
-        numbers = self._numbers(list(other._strata)) if named else None
-        self._counts.merge(other._counts, numbers)
-        self._reader.merge(other._reader, numbers)
-        self._kinds = self._kinds or other._kinds
-        return self
-
-    def save(self, path: str | Path) -> None:
-        """Write the counts to an ``.npz`` file, to be merged elsewhere or later; see `load`."""
-        about = _About(
-            format=FORMAT,
-            n_bins=self.n_bins,
-            n_resamples=self.n_resamples,
-            seed=self.seed,
-            rho=self.rho,
-            n_classes=self._counts.n_classes,
-            kinds=self._kinds,
-            strata=list(self._strata),
-        )
-        arrays: dict[str, Any] = {
-            "about": np.frombuffer(msgspec.json.encode(about), dtype=np.uint8)
-        }
-        for prefix, counts in self._both():
-            layers = [(la.stratum, la.readers, la.positive, la.label) for la in counts.layers]
-            arrays[f"{prefix}layers"] = np.array(layers, dtype=np.int64).reshape(-1, 4)
-            arrays |= {f"{prefix}{key}": getattr(counts, key) for key in _ARRAYS}
-        content = io.BytesIO()
-        np.savez_compressed(content, **arrays)
-        write_bytes(path, content.getvalue())
-
-    def _both(self) -> tuple[tuple[str, Counts], tuple[str, Counts]]:
-        """Both sets of counts, with what their arrays are called in a file."""
-        return ("", self._counts), ("reader_", self._reader)
-
-    @classmethod
-    def load(cls, path: str | Path) -> StreamingAudit:
-        """Read what `save` wrote.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "part.npz"
-        >>> StreamingAudit().update([0, 1], [0.2, 0.7]).save(file)
-        >>> StreamingAudit.load(file).n
-        2
-        """
-        with open_npz(path) as file:
-            lacking = [name for name in _MEMBERS if name not in file.names]
-            if lacking:
-                raise InputError(f"{path} holds no streaming audit: it has no {lacking[0]!r}")
-            arrays = {name: np.asarray(file.read(name)) for name in _MEMBERS}
-        with in_file(str(path)):
-            head = parse_document(arrays["about"].tobytes(), _Head)
-            if head.format != FORMAT:
-                raise InputError(f"it holds no streaming audit of this version ({FORMAT})")
-            about = parse_document(arrays["about"].tobytes(), _About)
-            out = cls(
-                n_bins=about.n_bins, n_resamples=about.n_resamples, seed=about.seed, rho=about.rho
-            )
-            out._kinds = about.kinds
-            out._strata = {name: k for k, name in enumerate(about.strata)}
-            for prefix, counts in out._both():
-                counts.n_classes = about.n_classes
-                saved = {key: arrays[f"{prefix}{key}"] for key in ("layers", *_ARRAYS)}
-                counts.restore(**saved, n_strata=len(about.strata) or len(STRATA))
-        return out
-
     def finish(self) -> Evaluation:
         """Return the evaluation of all cases so far; more may follow."""
         return evaluation_of(self.numbers())
@@ -272,7 +168,7 @@ class StreamingAudit:
         if self._reader.n:
             result = _judged_by_votes(result, self._audit(self._reader, names, reader=True))
         digest = hashlib.sha256()
-        for _, part in self._both():
+        for part in (counts, self._reader):
             for layer in sorted(part.layers):
                 digest.update(repr(layer).encode() + part.times[part.layers[layer]].tobytes())
         del result.meta["data_sha256"]

@@ -386,17 +386,26 @@ def _vote_error(row: Row) -> str:
 
 def advice(facts: Facts) -> dict[str, str]:
     """What to do, from the recommendation: one heading and one text, the same everywhere."""
-    heading, text = _ADVICE[facts["kind"]](facts)
+    if facts["kind"] == "audit":
+        heading, text = _audit_advice(facts)
+    elif facts["kind"] == "calibration":
+        heading, text = _calibration_advice(facts)
+    else:
+        heading, text = _choice_advice(facts)
     return {"question": "What to do?", "heading": heading, "text": text}
 
 
 def _audit_advice(facts: Facts) -> tuple[str, str]:
     audit = facts["audits"][facts["judged"]]
-    badge, row, meta = audit["judgement"]["badge"], audit["rows"][0], audit["meta"]
-    if badge == "good":
+    judged, row, meta = audit["judgement"], audit["rows"][0], audit["meta"]
+    found = facts["recommended"]
+    if judged["badge"] == "good":
         return "Nothing", "Use the probabilities as they are, on cases like these."
-    if badge == "inconclusive":
-        return _collect(audit)
+    if judged["badge"] == "inconclusive":
+        if (row.get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
+            needed = f"Cases of at least {FEWEST_GROUPS} groups (patients, slides) are needed"
+            return "Collect more groups", f"{needed} for a verdict."
+        return "Collect more cases", more_cases(row["n"], judged["error_high"])
     if row["prevalence"] in (0.0, 1.0):
         text = "All cases are of one class: collect cases of the others before it is judged again."
         return "Check the labels", text
@@ -407,49 +416,27 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
             f"{log(odds[0] / odds[1]):+.2f} to its log-odds for this prevalence."
         )
         return "Recalibrate it", text
-    return _calibrator_advice(facts)
-
-
-def _calibrator_advice(facts: Facts) -> tuple[str, str]:
-    """Which calibrator `scalecal calibrate` would choose for these predictions, and on what evidence."""
-    found = facts["recommended"]
     if found is None:
         text = (
             "These cases are too few to fit a calibrator: fit one (scalecal calibrate) on others."
         )
         return "Recalibrate it", text
-    own = found["p"]
-    reader = " It adds p_reader, one reader's answer, from the votes."
-    if own["method"] in NOTHING:
-        text = f"None of {own['tried']} calibrators has a lower cross-fitted label NLL."
-        if found["adds_reader"]:
-            text += " Run scalecal calibrate --method none: p stays." + reader
-            return "Add a reader's answer", text
-        return "Do not rely on its probabilities", text
-    text = (
-        f"Run scalecal calibrate --method {own['method']}: cross-fitted label NLL changes by "
-        f"{change_text(own)}{_chance(own)}."
-    )
-    return "Recalibrate it", text + (reader if found["adds_reader"] else "")
-
-
-def _chance(own: Row) -> str:
-    """What is said of a gain that is no more than chance may give."""
-    if own["sure"]:
-        return ""
-    if own["low"] is None:
-        return ", with too few cases or groups to say whether by chance"
-    return ", which may be chance"
-
-
-def _collect(audit: Facts) -> tuple[str, str]:
-    row = audit["rows"][0]
-    if (row.get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
-        text = (
-            f"Cases of at least {FEWEST_GROUPS} groups (patients, slides) are needed for a verdict."
+    own, reader = found["p"], ""
+    if found["adds_reader"]:
+        reader = " It adds p_reader, one reader's answer, from the votes."
+    if own["method"] not in NOTHING:
+        return (
+            "Recalibrate it",
+            f"Run scalecal calibrate {_named(facts, own)}: {_gain(own)}.{reader}",
         )
-        return "Collect more groups", text
-    return "Collect more cases", more_cases(row["n"], audit["judgement"]["error_high"])
+    if reader:
+        text = f"{_none_better(own)} Run scalecal calibrate --method none: p stays.{reader}"
+        return "Add a reader's answer", text
+    return "Do not rely on its probabilities", _none_better(own)
+
+
+def _none_better(own: Row) -> str:
+    return f"None of {own['tried']} calibrators has a lower cross-fitted label NLL."
 
 
 def more_cases(n: int, high: float | None) -> str:
@@ -474,77 +461,75 @@ def more_cases(n: int, high: float | None) -> str:
 
 
 def _calibration_advice(facts: Facts) -> tuple[str, str]:
-    about = facts["calibration"]
-    chosen, own = about["chosen"], facts["recommended"]["p"]
-    if chosen in NOTHING:
-        heading = "Leave p as it is"
-        text = f"None of {own['tried']} calibrators has a lower cross-fitted label NLL."
+    about, found = facts["calibration"], facts["recommended"]
+    heading = "Use the recalibrated probabilities"
+    text = f"They are those of {_named(facts, found['p'])}: {_gain(found['p'])}."
+    if about["chosen"] in NOTHING:
+        heading, text = "Leave p as it is", _none_better(found["p"])
         if about["method"] != "auto":
             text = "This was asked for."
-    else:
-        heading = "Use the recalibrated probabilities"
-        text = f"They are those of --method {chosen}: {_gain(own)}."
-    gains = facts["recommended"]["p_reader"]
-    if gains is not None and gains["method"] not in NOTHING[:1]:
+    gains = found["p_reader"]
+    if gains is not None and gains["method"] != "none":
         text += f" p_reader is judged by votes: {_gain(gains)}."
     return heading, text
 
 
 def _gain(own: Row) -> str:
-    """A change against the baseline: "label NLL falls by 0.050 [0.020, 0.081]"."""
-    what = title_of(own["metric"])
+    """A change against the baseline: "label NLL falls beyond chance, -0.050 [-0.081, -0.020]"."""
+    what, change = title_of(own["metric"]), change_text(own)
     if own["low"] is None:
-        return f"{what} changes by {change_text(own)}; too few cases or groups to say more"
+        return f"{what} changes by {change}; too few cases or groups to say more"
+    # Where several were tried, a gain is sure only if it outlasts the correction for their number.
+    if own["sure"]:
+        return f"{what} falls beyond chance, {change}"
     if own["high"] < 0:
-        return f"{what} falls beyond chance, {change_text(own)}"
+        return f"{what} falls, but chance among the {own['tried']} that were tried may do that, {change}"
     if own["low"] > 0:
-        return f"{what} rises beyond chance, {change_text(own)}"
-    return f"{what} does not change beyond chance, {change_text(own)}"
+        return f"{what} rises beyond chance, {change}"
+    return f"{what} does not change beyond chance, {change}"
 
 
 def _choice_advice(facts: Facts) -> tuple[str, str]:
     """Which of several methods or files to use: one for the label, one for a reader's vote."""
-    found, what = facts["recommended"], "file" if facts["kind"] == "files" else "method"
+    found, base, what = facts["recommended"], facts["baseline"], "method"
+    if facts["kind"] == "files":
+        what = "file"
     if found is None:
-        return (
-            "Nothing to choose from",
-            f"There is no {what} beside {facts['baseline']} to recommend.",
-        )
-    parts, used = [], []
+        return "Nothing to choose from", f"There is no {what} beside {base} to recommend."
+    parts, used = [], {}
     for answer, whose in (("p", "the label"), ("p_reader", "a reader's vote")):
         own = found[answer]
         if own is None:
             continue
         if own["sure"]:
-            used.append(own["method"])
-            parts.append(
-                f"For {whose} {_named(facts, own['method'])}: {_gain(own)}{_price(facts, own)}."
-            )
-        elif own["method"] == facts["baseline"] or own["low"] is not None:
-            parts.append(
-                f"For {whose} none of {own['tried']} {what}s improves on {facts['baseline']} beyond chance."
-            )
+            used[own["method"]] = True
+            text = f"{_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
+        elif own["method"] == base or own["low"] is not None:
+            text = f"none of {own['tried']} {what}s improves on {base} beyond chance."
         else:
-            parts.append(f"For {whose} no {what} can be judged: too few {facts['resampled']}.")
-    names = listed(list(dict.fromkeys(used)))
-    if names:
-        return f"Use {names}", " ".join(parts)
-    if facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
-        return "Do not rely on its probabilities", " ".join(parts)
-    return "Keep what you have", " ".join(parts)
+            text = f"no {what} can be judged: too few {facts['resampled']}."
+        parts.append(f"For {whose} {text}")
+    heading = "Keep what you have"
+    if used:
+        heading = f"Use {listed(list(used))}"
+    elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
+        heading = "Do not rely on its probabilities"
+    return heading, " ".join(parts)
 
 
-def _named(facts: Facts, method: str) -> str:
+def _named(facts: Facts, own: Row) -> str:
+    """A recommended method as the command takes it; a file by its name."""
     if facts["kind"] == "files":
-        return method
-    return f"--method {method}"
+        return str(own["method"])
+    return f"--method {own['method']}"
 
 
 def _price(facts: Facts, own: Row) -> str:
     """What a recommended method costs beyond chance by the other answer, or against plain softening."""
-    row = row_of(facts, own["method"])
-    other = "nll" if own["metric"] == "vote_nll" else "vote_nll"
-    change = row["changes"].get(other)
+    other = "nll"
+    if own["metric"] == "nll":
+        other = "vote_nll"
+    change = row_of(facts, own["method"])["changes"].get(other)
     text = ""
     if change and is_known(change["low"]) and change["low"] > 0:
         text = f" (but {title_of(other)} rises, {change_text(change)})"
@@ -553,33 +538,20 @@ def _price(facts: Facts, own: Row) -> str:
     return text
 
 
-_ADVICE = {
-    "audit": _audit_advice,
-    "calibration": _calibration_advice,
-    "files": _choice_advice,
-    "comparison": _choice_advice,
-}
-"""Kind of evaluation -> what to do."""
-
-
 def row_of(facts: Facts, method: str, stratum: str = "overall") -> Row:
     """The row of a method and stratum; one without changes where there is none."""
-    for row in facts["rows"]:
-        if (row["method"], row["stratum"]) == (method, stratum):
-            found: Row = row
-            return found
-    return {"changes": {}}
+    rows = {(row["method"], row["stratum"]): row for row in facts["rows"]}
+    found: Row = rows.get((method, stratum), {"changes": {}})
+    return found
 
 
 def softening_remark(facts: Facts, method: str) -> str:
     """What stands beside the name of a method whose gain is no more than softening's; else ""."""
-    if facts["kind"] != "comparison":
-        return ""
     beyond = facts["softening"].get(method)
-    if beyond is None or beyond["better"] or method == facts["baseline"]:
+    if facts["kind"] != "comparison" or beyond is None or beyond["better"]:
         return ""
     change = row_of(facts, method)["changes"].get(beyond["metric"])
-    if change and change["difference"] is not None and change["difference"] < 0:
+    if method != facts["baseline"] and change and (change["difference"] or 0.0) < 0:
         return "no clear gain over softening"
     return ""
 
@@ -594,29 +566,25 @@ def put_into_words(facts: dict[str, Any]) -> None:
     (at most one per topic).
     """
     made = {name: audit["verdict"] for name, audit in facts["audits"].items()}
-    own = {key: value for key, value in made[facts["judged"]].items() if key != "answers"}
-    answers = made[facts["judged"]]["answers"]
+    own = dict(made[facts["judged"]])
+    answers, base = own.pop("answers"), facts["baseline"]
+    if facts["n_seeds"] > 1:
+        # Tables hold means over seeds, and a verdict needs one set of cases: both numbers are named.
+        mean = points(row_of(facts, facts["judged"])["ece"])
+        of = f"This is seed {facts['seed']}, one of {facts['n_seeds']}: their mean ECE is {mean}."
+        answers = [answers[0] | {"text": f"{answers[0]['text']} {of}"}, *answers[1:]]
     if facts["kind"] == "calibration":
-        chosen = facts["calibration"]["chosen"]
-        own["headline"] = f"After {chosen}: {_inside(own['headline'])}"
-        before = {"name": "Before", "value": made[facts["baseline"]]["word"]}
-        own["numbers"] = [before, *own["numbers"]]
+        own["headline"] = f"After {facts['calibration']['chosen']}: {_inside(own['headline'])}"
+        own["numbers"] = [{"name": "Before", "value": made[base]["word"]}, *own["numbers"]]
     if facts["kind"] == "files":
         others = [{"name": name, "value": other["word"]} for name, other in made.items()]
-        own["headline"] = f"{facts['baseline']}: {own['headline']}"
+        own["headline"] = f"{base}: {own['headline']}"
         own["numbers"] = [*own["numbers"], *others]
-        answers = [{**a, "heading": f"{facts['baseline']}: {a['heading']}"} for a in answers]
+        answers = [answer | {"heading": f"{base}: {answer['heading']}"} for answer in answers]
     facts["verdict"] = own
     facts["lead"] = [*answers, advice(facts)]
-    facts["paragraphs"] = paragraphs(facts)
-
-
-def paragraphs(facts: Facts) -> list[str]:
-    """What is to be said beside the verdict: one paragraph per topic that there is."""
-    audit = facts["audits"][facts["judged"]]
     topics = [
-        _seed_note(facts),
-        vote_paragraph(audit),
+        vote_paragraph(facts["audits"][facts["judged"]]),
         _calibration_paragraph(facts),
         *difference_sentences(facts),
         _softening_paragraph(facts),
@@ -625,21 +593,14 @@ def paragraphs(facts: Facts) -> list[str]:
         kappa_sentence(facts),
         _scale_paragraph(facts),
     ]
-    return [text for text in topics if text]
+    facts["paragraphs"] = [text for text in topics if text]
 
 
 def sentences(facts: Facts) -> list[str]:
     """Every sentence on an evaluation, in order: headline, three answers, paragraphs."""
     found = facts["verdict"]
-    first = f"{found['word'].upper()}: {found['headline']}"
     answers = [f"{a['question']} {a['heading']}. {a['text']}" for a in facts["lead"]]
-    return [first, *answers, *facts["paragraphs"]]
-
-
-def _seed_note(facts: Facts) -> str:
-    if facts["n_seeds"] < 2:
-        return ""
-    return f"The verdict is of seed {facts['seed']}, one of {facts['n_seeds']}; changes are means over seeds."
+    return [f"{found['word'].upper()}: {found['headline']}", *answers, *facts["paragraphs"]]
 
 
 def _calibration_paragraph(facts: Facts) -> str:
@@ -671,23 +632,23 @@ TRAINED_ALIKE = "none-default"
 
 def _training_paragraph(facts: Facts) -> str:
     """How much of a gain over a probe trained by another preset may be the training's."""
-    found = facts["recommended"]
-    if facts["kind"] != "comparison" or found is None:
+    found, presets = facts["recommended"] or {}, facts.get("presets")
+    sure = [own for own in (found.get("p"), found.get("p_reader")) if own and own["sure"]]
+    if facts["kind"] != "comparison" or not sure:
         return ""
-    own = next((own for own in (found["p"], found["p_reader"]) if own and own["sure"]), None)
-    if own is None or facts["presets"][own["method"]] == facts["presets"][facts["baseline"]]:
+    best, metric = sure[0]["method"], sure[0]["metric"]
+    if presets[best] == presets[facts["baseline"]]:
         return ""
-    best = own["method"]
     if best == TRAINED_ALIKE:
         return f"What helps here is the training: {best} calibrates nothing."
     text = f"{best} was trained by another preset than {facts['baseline']}"
-    if TRAINED_ALIKE in facts["methods"]:
-        alike = number(row_of(facts, TRAINED_ALIKE)[own["metric"]])
-        return (
-            f"{text}: trained alike, the uncalibrated probe ({TRAINED_ALIKE}) has a "
-            f"{title_of(own['metric'])} of {alike}."
-        )
-    return f"{text}, so the gain need not be its own: a run with {TRAINED_ALIKE} would show it."
+    alike = row_of(facts, TRAINED_ALIKE).get(metric)
+    if alike is None:
+        return f"{text}, so the gain need not be its own: a run with {TRAINED_ALIKE} would show it."
+    return (
+        f"{text}: trained alike, the uncalibrated probe ({TRAINED_ALIKE}) has a {title_of(metric)} of "
+        f"{number(alike)}."
+    )
 
 
 # Differences between files
@@ -703,52 +664,49 @@ def difference_sentences(facts: Facts) -> list[str]:
     >>> difference_sentences({"baseline": "a.csv", "agreement": True, "differences": [row]})
     ['b.csv has lower label NLL than a.csv, by 0.020 [0.010, 0.030].']
     """
-    by_model: dict[str, list[Row]] = {}
+    by_model: dict[str, dict[str, list[Row]]] = {}
     for row in facts["differences"]:
-        if METRICS[row["metric"]].tested:
-            by_model.setdefault(row["model"], []).append(row)
+        strata = by_model.setdefault(row["model"], {"overall": []})
+        if METRICS[row["metric"]].tested and is_known(row["p_holm"]):
+            strata.setdefault(row["stratum"], []).append(row)
     out = []
-    for model, rows in by_model.items():
-        text = _whole_difference(
-            model, facts["baseline"], [r for r in rows if r["stratum"] == "overall"]
-        )
-        parts = [r for r in rows if r["stratum"] != "overall" and is_known(r["p_holm"])]
-        clear = [r for r in parts if r["p_holm"] < LEVEL]
-        if clear:
-            text += f" By stratum: {_stratum_differences(clear, facts['agreement'])}."
+    for model, strata in by_model.items():
+        text = _whole_difference(model, facts["baseline"], strata.pop("overall"))
+        parts = []
+        for stratum, rows in strata.items():
+            clear = [_difference(row) for row in rows if row["p_holm"] < LEVEL]
+            if clear:
+                name = stratum
+                if facts["agreement"]:
+                    name = f"{stratum} agreement"
+                parts.append(f"on {name} ({_cases(rows[0])}) {listed(clear)}")
+        if parts:
+            text += f" By stratum: {'; '.join(parts)}."
         out.append(text)
     return out
 
 
 def _whole_difference(model: str, first: str, rows: Sequence[Row]) -> str:
-    judged = [row for row in rows if is_known(row["p_holm"])]
-    if not judged:
+    if not rows:
         return f"There are too few cases or groups to tell {model} from {first}."
-    clear = [row for row in judged if row["p_holm"] < LEVEL]
-    unclear = listed([title_of(row["metric"]) for row in judged if row["p_holm"] >= LEVEL], "or")
+    clear = [row for row in rows if row["p_holm"] < LEVEL]
+    unclear = listed([title_of(row["metric"]) for row in rows if row["p_holm"] >= LEVEL], "or")
+    if all(row["low"] == row["high"] == 0 for row in rows):
+        return f"{model} does not differ from {first} in {unclear}."
     if not clear:
-        if all(row["low"] == row["high"] == 0 for row in judged):
-            return f"{model} does not differ from {first} in {unclear}."
         return f"{model} does not clearly differ from {first} in {unclear}."
-    said = [_difference(clear[0], f" than {first},"), *map(_difference, clear[1:])]
-    text = f"{model} has {listed(said)}"
+    parts = [_difference(clear[0], f" than {first},"), *map(_difference, clear[1:])]
+    text = f"{model} has {listed(parts)}"
     if unclear:
         text += f"; no clear difference in {unclear}"
     return f"{text}."
 
 
-def _stratum_differences(clear: Sequence[Row], agreement: bool) -> str:
-    parts = []
-    for stratum in dict.fromkeys(row["stratum"] for row in clear):
-        inside = [row for row in clear if row["stratum"] == stratum]
-        name = f"{stratum} agreement" if agreement else stratum
-        parts.append(f"on {name} ({_cases(inside[0])}) {listed([_difference(r) for r in inside])}")
-    return "; ".join(parts)
-
-
 def _difference(row: Row, than: str = "") -> str:
     """One clear difference: "lower label NLL by 0.012 [0.005, 0.019]"."""
-    way = "lower" if row["difference"] < 0 else "higher"
+    way = "higher"
+    if row["difference"] < 0:
+        way = "lower"
     ends = sorted(abs(row[end]) for end in ("low", "high"))
     size = f"{abs(row['difference']):.3f} [{ends[0]:.3f}, {ends[1]:.3f}]"
     return f"{way} {title_of(row['metric'])}{than} by {size}"
@@ -765,10 +723,8 @@ def _tenths(share: float) -> str:
     >>> _tenths(1.03), _tenths(0.88), _tenths(-0.2)
     ('all', '9/10', 'nothing')
     """
-    tenths = round(10 * share)
-    if tenths >= 10:
-        return "all"
-    return f"{tenths}/10" if tenths > 0 else "nothing"
+    tenths = min(max(round(10 * share), 0), 10)
+    return {0: "nothing", 10: "all"}.get(tenths, f"{tenths}/10")
 
 
 def voted_sentence(facts: Facts) -> str:
@@ -780,30 +736,33 @@ def voted_sentence(facts: Facts) -> str:
     voted = facts.get("voted")
     if not voted:
         return ""
-    panel = [p for p in voted["points"] if p["reads"] == "panel" and p["share"] is not None]
-    published = voted["published"]["share"]
-    bought = "what reading everything buys, judged by one reader's vote"
-    unread = "kappa and the share of positive votes, without a vote,"
-    if not panel and published is not None:
-        return f"{unread.capitalize()} would buy {_tenths(published)} of {bought}."
-    if not panel:
-        first = voted["points"][0] if voted["points"] else voted["published"]
-        return f"What votes would buy cannot be said: {first['reason']}."
-    most = max(panel, key=lambda p: float(p["share"]))
-    chosen = next((p for p in panel if p["share"] >= 0.9), most)
-    parts = [
-        f"{chosen['voted']} cases read by the whole panel would buy {_tenths(chosen['share'])} of {bought}"
-    ]
-    for point in voted["points"]:
-        if point["reads"] == "single" and point["voted"] == chosen["voted"]:
-            parts.append(f"one reader on each of them {_tenths(point['share'])}")
+    points_of = {(p["reads"], p["voted"]): p["share"] for p in voted["points"]}
+    panel = {
+        n: share
+        for (reads, n), share in points_of.items()
+        if reads == "panel" and share is not None
+    }
+    published, shares = voted["published"]["share"], []
+    if panel:
+        enough = [n for n, share in panel.items() if share >= 0.9]
+        n = min(enough, default=max(panel, key=lambda n: float(panel[n])))
+        shares.append((f"{n} cases read by the whole panel", panel[n]))
+        if points_of.get(("single", n)) is not None:
+            shares.append(("one reader on each of them", points_of["single", n]))
     if published is not None:
-        parts.append(f"{unread} {_tenths(published)}")
-    return "; ".join(parts) + "."
+        unread = "kappa and the share of positive votes, without a vote,"
+        shares.append((unread, published))
+    if not shares:
+        first = [*voted["points"], voted["published"]][0]
+        return f"What votes would buy cannot be said: {first['reason']}."
+    parts = [f"{what} {_tenths(share)}" for what, share in shares[1:]]
+    what, share = shares[0]
+    whole = f"{what} would buy {_tenths(share)} of what reading everything buys, judged by one reader's vote"
+    return f"{'; '.join([whole[0].upper() + whole[1:], *parts])}."
 
 
 def kappa_sentence(facts: Facts) -> str:
-    """What an error of the published kappa costs the answer made of it; "" where not asked for.
+    """What an error of the published kappa costs the answer made of it; "" where not known.
 
     Examples
     --------
@@ -812,26 +771,20 @@ def kappa_sentence(facts: Facts) -> str:
     'The answer from published numbers rests on kappa: with 0.40 it recovers 90 % of that gain; with one
     30 % too high (0.52) 50 %.'
     """
-    sensitivity = facts.get("kappa_sensitivity")
-    if not sensitivity:
+    sensitivity = facts.get("kappa_sensitivity") or ()
+    if not sensitivity or any(row["share"] is None for row in sensitivity):
         return ""
-    by_share = all(row["share"] is not None for row in sensitivity)
     # The kappa itself first, then the wrong ones.
     own, *wrong = sorted(sensitivity, key=lambda row: abs(row["factor"] - 1))
-
-    def value(row: Row) -> str:
-        if by_share:
-            return f"{100 * row['share']:.0f} %"
-        return number(row["vote_nll"], 4)
-
-    said = f"its vote NLL is {value(own)}"
-    if by_share:
-        said = f"it recovers {value(own)} of that gain"
-    parts = [f"with {own['kappa']:.2f} {said}"]
+    parts = [f"with {own['kappa']:.2f} it recovers {100 * own['share']:.0f} % of that gain"]
     for row in wrong:
         off = round(100 * (row["kappa"] / own["kappa"] - 1))
-        way = "high" if off > 0 else "low"
-        parts.append(f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {value(row)}")
+        way = "low"
+        if off > 0:
+            way = "high"
+        parts.append(
+            f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {100 * row['share']:.0f} %"
+        )
     return f"The answer from published numbers rests on kappa: {'; '.join(parts)}."
 
 
@@ -840,54 +793,33 @@ def kappa_sentence(facts: Facts) -> str:
 
 def _scale_paragraph(facts: Facts) -> str:
     """SCALE against plain label smoothing and against its negative control, where both were run."""
-    contrasts = facts.get("contrasts") or {}
-    parts = []
+    contrasts, parts = facts.get("contrasts") or {}, []
     if "plain" in contrasts:
-        parts.append(_scale_sentence(contrasts["plain"], facts["recovered"]["scale"]))
+        text = _contrast(contrasts["plain"], "scale (SCALE with the paper's anchors)", "vanilla-ls")
+        share = facts["recovered"]["scale"]
+        if share["share"] is not None:
+            part, low, high = (100 * share[key] for key in ("share", "low", "high"))
+            text += f", and recovers {part:.0f} % ({low:.0f} to {high:.0f}) of what training on votes gains"
+        parts.append(f"{text}.")
     if "control" in contrasts:
-        parts.append(_control_sentence(contrasts["control"]))
+        control = "its negative control, the same cases with permuted labels (scale-shuffled)"
+        parts.append(f"{_contrast(contrasts['control'], 'scale', control)}.")
     return " ".join(parts)
 
 
-def _contrast(contrast: Row) -> str:
-    """The difference with its interval over cases; and over seeds, where only they leave it open."""
+def _contrast(contrast: Row, method: str, rival: str) -> str:
+    """A difference with its interval over cases; and over seeds, where only they leave it open."""
     text = f"difference {change_text(contrast)}"
     by_cases = is_known(contrast["low"]) and (contrast["low"] > 0 or contrast["high"] < 0)
-    if by_cases and (contrast["p_seeds"] or 0.0) >= LEVEL:
+    by_seeds = (contrast["p_seeds"] or 0.0) < LEVEL
+    word = "does not clearly differ from"
+    if contrast["difference"] is None:
+        word = "cannot be compared with"
+    elif by_cases and by_seeds and contrast["difference"] < 0:
+        word = "is better than"
+    elif by_cases and by_seeds:
+        word = "is worse than"
+    elif by_cases:
         text += f" over cases, but p = {contrast['p_seeds']:.2f} over seeds"
-    return text
-
-
-def _side(contrast: Row) -> int:
-    """-1 where a method is clearly better than its rival, 1 where worse, 0 where neither."""
-    if not is_known(contrast["low"]) or not contrast["p_value"] < LEVEL:
-        return 0
-    return int(contrast["low"] > 0) - int(contrast["high"] < 0)
-
-
-def _scale_sentence(plain: Row, share: Row) -> str:
-    words = {-1: "is better than", 1: "is worse than", 0: "does not clearly differ from"}
-    word = "cannot be compared with"
-    if plain["difference"] is not None:
-        word = words[_side(plain)]
-    values = f"{number(plain['value'])} against {number(plain['reference'])}"
-    text = (
-        f"scale (SCALE with the paper's anchors) {word} vanilla-ls (plain label smoothing) in "
-        f"{title_of(plain['metric'])} ({values}, {_contrast(plain)})"
-    )
-    if share["share"] is not None:
-        part, low, high = (100 * share[k] for k in ("share", "low", "high"))
-        text += (
-            f", and recovers {part:.0f} % ({low:.0f} to {high:.0f}) of what training on votes gains"
-        )
-    return f"{text}."
-
-
-def _control_sentence(control: Row) -> str:
-    what, change = title_of(control["metric"]), _contrast(control)
-    if control["difference"] is not None and _side(control) < 0:
-        return f"SCALE's labels matter: with them permuted (scale-shuffled) {what} is worse ({change})."
-    return (
-        "SCALE's negative control (scale-shuffled), the same synthetic cases with permuted labels, is not "
-        f"clearly worse in {what} ({change}): here the gain need not come from the labels."
-    )
+    values = f"{number(contrast['value'])} against {number(contrast['reference'])}"
+    return f"{method} {word} {rival} in {title_of(contrast['metric'])} ({values}, {text})"

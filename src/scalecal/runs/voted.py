@@ -108,7 +108,9 @@ def voted_curve(
                         continue
                     part = answers(at_test, fitted, sizes, np.arange(len(test)))
                     head = {"seed": seed, "voted": n, "reads": reads, "draw": draw}
-                    for metric, (value, floor) in score(y, part, counts, brief=True).items():
+                    for metric, (value, floor) in score(
+                        samples_of(y, part, counts), brief=True
+                    ).items():
                         scores.append({**head, "metric": metric, "value": value, "floor": floor})
                     sums.setdefault((n, reads), []).append(case_losses(y, part, counts))
         for key, drawn in sums.items():
