@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +20,9 @@ import msgspec
 
 from scalecal import __version__
 from scalecal.checks import InputError, in_file
-from scalecal.evaluation import side_by_side
+from scalecal.evaluation import words
 from scalecal.evaluation.cells import read_cell, read_meta, write_cell
 from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
-from scalecal.evaluation.texts import mean_results
-from scalecal.io.boundary import reading
 from scalecal.io.documents import check_document, read_document
 from scalecal.io.store import (
     file_hash,
@@ -36,10 +35,9 @@ from scalecal.io.store import (
     write_text,
     written_by,
 )
+from scalecal.votes import STRATA
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from scalecal.cases import Predictions
 
 FACTS = "facts.json"
@@ -215,62 +213,24 @@ class _Head(msgspec.Struct):
     made_from: dict[str, str] = {}
 
 
-class _Facts(_Head):
-    """What ``facts.json`` holds: the keys that every display needs."""
-
-    kind: str = msgspec.field(default="")
-    name: str = ""
-    dataset: str = ""
-    encoder: str | None = None
-    classes: list[str] = []
-    event: str = ""
-    n: int = 0
-    n_test: int = 0
-    n_bins: int = 0
-    n_resamples: int = 0
-    seed: int = 0
-    n_seeds: int = 0
-    strata: list[str] = []
-    hardest: str | None = None
-    agreement: bool = False
-    votes: bool = False
-    methods: list[str] = []
-    about: dict[str, str] = {}
-    presets: dict[str, Any] = {}
-    baseline: str = ""
-    recommended: dict[str, Any] | None = None
-    shown: list[str] = []
-    judged: str = ""
-    audits: dict[str, dict[str, Any]] = {}
-    rows: list[dict[str, Any]] = []
-    recovered: dict[str, Any] = {}
-    differences: list[dict[str, Any]] = []
-    reliability: dict[str, list[dict[str, Any]]] = {}
-    frontier: dict[str, Any] = {}
-    cases: list[dict[str, Any]] = []
-    verdict: dict[str, Any] = {}
-    lead: list[dict[str, Any]] = []
-    paragraphs: list[str] = []
-
-
 def read_facts(folder: str | Path) -> dict[str, Any]:
     """Return the facts of a run's folder as they were written; nothing is computed."""
     folder = Path(folder)
     file = folder / FACTS
     if not file.is_file():
         raise InputError(f"no {FACTS} at {folder}. {_rewrite(folder)}")
-    head = check_document(file, read_document(file, dict[str, Any]), _Head)
     facts = read_document(file, dict[str, Any])
+    head = check_document(file, facts, _Head)
     if head.schema != SCHEMA:
         version = head.version or "another version"
         raise InputError(
             f"{file} was written by scalecal {version}, and this is {__version__}. {_rewrite(folder)}"
         )
+    # What the folder's own record vouches for needs no further check: it is as it was written.
     if not is_own(file) or head.made_from != _hashes(folder):
         raise InputError(
             f"{file} was changed since it was written, or the cases beside it. {_rewrite(folder)}"
         )
-    check_document(file, facts, _Facts)
     return facts
 
 
@@ -387,26 +347,62 @@ def _read_run(folder: Path) -> Run:
 
 def report_facts(folders: Sequence[str | Path]) -> dict[str, Any]:
     """Everything a report of these run folders says, JSON-able."""
-    return side_by_side.joined(read_runs(folders))
+    return joined(read_runs(folders))
 
 
-def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Tidy results of all cells: those the run wrote, or the means over seeds among the facts."""
-    import pandas as pd
+def joined(runs: Sequence[Run]) -> dict[str, Any]:
+    """Join the facts of all cells of some runs, with one verdict on all of them."""
+    cells: list[dict[str, Any]] = []
+    listed = []
+    for i, run in enumerate(runs):
+        keys = []
+        for facts, images in zip(run.facts, run.images, strict=True):
+            keys.append(f"c{len(cells)}")
+            about = {"run": i, "key": keys[-1], "images": images, "image_note": ""}
+            cells.append({**facts, **about})
+        kept = ("kind", "version", "command", "options", "seeds", "dataset", "encoder", "methods")
+        listed.append(
+            {
+                "title": run.title,
+                "folder": run.folder.name,
+                **{key: run.info.get(key) for key in kept},
+                "notes": list(run.info.get("notes") or ()),
+                "packages": dict(run.info.get("packages") or {}),
+                "cells": keys,
+            }
+        )
+    _tell_apart(cells, runs)
+    title, found, lead = listed[0]["title"], cells[0]["verdict"], cells[0]["lead"]
+    if len(runs) > 1:
+        title = f"{len(runs)} runs side by side"
+    if len(cells) > 1:
+        found, lead = words.tally(cells), words.answers(cells)
+    strata = list(dict.fromkeys(stratum for cell in cells for stratum in cell["strata"]))
+    if set(strata) <= set(STRATA):
+        strata.sort(key=STRATA.index)
+    return {
+        "version": __version__,
+        "title": title,
+        "verdict": found,
+        "lead": lead,
+        "runs": listed,
+        "strata": ["overall", *strata],
+        "methods": list(dict.fromkeys(m for cell in cells for m in cell["methods"])),
+        "cells": cells,
+        "claims": [{**claim, "run": i} for i, run in enumerate(runs) for claim in run.claims],
+    }
 
-    frames: list[pd.DataFrame] = []
-    places = [place for run in runs for place in run.places]
-    for place, cell in zip(places, facts["cells"], strict=True):
-        if not (place / "results.csv").is_file():
-            frames.append(mean_results([cell]))
-            continue
-        with reading(place / "results.csv", "the results of a run") as path:
-            # "none" is the name of a method here, never a missing value.
-            table = pd.read_csv(path, keep_default_na=False, na_values=[""])
-            table = table[table["method"].isin(cell["methods"])]
-            table.insert(0, "model", cell["name"])
-        frames.append(table)
-    return pd.concat(frames, ignore_index=True)
+
+def _tell_apart(cells: list[dict[str, Any]], runs: Sequence[Run]) -> None:
+    """Cells of several runs may be of one data set and encoder: the run's title tells them apart."""
+    names = Counter(cell["name"] for cell in cells)
+    for cell in cells:
+        if names[cell["name"]] > 1 and len(runs) > 1:
+            cell["name"] += f" ({runs[cell['run']].title})"
+    names = Counter(cell["name"] for cell in cells)
+    for i, cell in enumerate(cells):
+        if names[cell["name"]] > 1:
+            cell["name"] += f" #{i + 1}"
 
 
 def newest_report(folder: str | Path = "runs") -> Path:

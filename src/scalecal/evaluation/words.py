@@ -6,13 +6,22 @@ more than its test bears, and none says what another has said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import log
+from collections.abc import Callable, Mapping, Sequence
+from math import log, nan
 from typing import Any
 
 from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, interval_sign
-from scalecal.io.text import change_text, is_known, listed, number, p_text, percent, points
-from scalecal.metrics import METRICS
+from scalecal.io.text import (
+    change_text,
+    is_known,
+    listed,
+    number,
+    p_text,
+    percent,
+    points,
+    some_of,
+)
+from scalecal.metrics import METRICS, holm
 from scalecal.metrics.grouping import FEWEST_GROUPS
 
 Facts = Mapping[str, Any]
@@ -823,3 +832,105 @@ def _contrast(contrast: Row, method: str, rival: str) -> str:
         text += f" over cases, but p = {contrast['p_seeds']:.2f} over seeds"
     values = f"{number(contrast['value'])} against {number(contrast['reference'])}"
     return f"{method} {word} {rival} in {title_of(contrast['metric'])} ({values}, {text})"
+
+
+# Several models on one page
+
+
+def tally(cells: Sequence[Facts]) -> dict[str, Any]:
+    """The verdict on several models: how many have which badge.
+
+    Attention only where some model's tests still reject after Holm's correction for all models.
+    """
+    verdicts = [cell["verdict"] for cell in cells]
+    adjusted = holm([nan if v["p"] is None else v["p"] for v in verdicts])
+    named: dict[str, list[str]] = {badge: [] for badge in BADGES}
+    beyond_chance = False
+    for cell, p in zip(cells, adjusted, strict=True):
+        named[cell["verdict"]["badge"]].append(cell["name"])
+        beyond_chance = beyond_chance or (cell["verdict"]["badge"] == "attention" and p < LEVEL)
+    counts = {badge: len(names) for badge, names in named.items()}
+    parts = [f"{count} {BADGES[badge].lower()}" for badge, count in counts.items() if count]
+    headline = f"Of {len(cells)} models: {', '.join(parts)}"
+    if 0 < counts["attention"] <= 3:
+        headline += f"; attention for {listed(named['attention'])}"
+    badge = "inconclusive"
+    if beyond_chance:
+        badge = "attention"
+    elif counts["attention"]:
+        headline += f". Corrected for {len(cells)} models, no error is beyond chance"
+    elif counts["good"] == len(cells):
+        badge = "good"
+    return {
+        "badge": badge,
+        "word": BADGES[badge],
+        "headline": f"{headline}.",
+        "numbers": [
+            {"name": "Models", "value": f"{len(cells)}"},
+            {"name": "Typical error", "value": _range([v["error"] for v in verdicts], points)},
+        ],
+        "criterion": CRITERION,
+        "tally": counts,
+        "p": min((float(p) for p in adjusted if is_known(p)), default=None),
+    }
+
+
+def _range(values: Sequence[float | None], text: Callable[[float], str] = number) -> str:
+    """The least and the largest of some numbers."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    return " to ".join(dict.fromkeys([text(min(known)), text(max(known))]))
+
+
+def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
+    """Answers to the three questions on several models."""
+    count, everywhere = len(cells), "Everywhere?"
+    badges = [cell["verdict"]["badge"] for cell in cells]
+    calibrated = "Not clear of all"
+    if "attention" in badges:
+        calibrated = f"{badges.count('attention')} of {count} need attention"
+        everywhere = "Where not?"
+    elif set(badges) == {"good"}:
+        calibrated = "All are"
+    rows = [cell["audits"][cell["baseline"]]["rows"][0] for cell in cells]
+    errors, floors = ([row[key] for row in rows] for key in ("ece", "floor"))
+    failing, helped = {}, {}
+    for cell in cells:
+        parts = [name for name in cell["verdict"]["failing"] if name != "overall"]
+        if parts:
+            failing[cell["name"]] = listed(parts)
+        advised = [own for own in (cell["recommended"] or {}).values() if isinstance(own, Mapping)]
+        methods = dict.fromkeys(own["method"] for own in advised if own["sure"])
+        if methods:
+            helped[cell["name"]] = listed(list(methods))
+    return [
+        {
+            "question": "Are they calibrated?",
+            "heading": calibrated,
+            "text": f"Overall ECE is {_range(errors)} (of each model's first seed); calibrated models "
+            f"would show {_range(floors)}.",
+        },
+        {
+            "question": everywhere,
+            "heading": _share_of(failing, count, "fail on some cases", "No part stands out"),
+            "text": _by_name(failing, "In no model does a part of the cases fail its test."),
+        },
+        {
+            "question": "What to do?",
+            "heading": _share_of(helped, count, "gain by a method", "No method helps for sure"),
+            "text": _by_name(helped, "In no model does a method gain beyond chance."),
+        },
+    ]
+
+
+def _share_of(named: Mapping[str, str], count: int, text: str, nothing: str) -> str:
+    if not named:
+        return nothing
+    return f"{len(named)} of {count} {text}"
+
+
+def _by_name(named: Mapping[str, str], nothing: str) -> str:
+    if not named:
+        return nothing
+    return f"{some_of([f'{name}: {what}' for name, what in named.items()], mark='; ')}."
