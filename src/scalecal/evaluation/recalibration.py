@@ -232,7 +232,7 @@ class Calibration:
 
     def to_frame(self) -> pd.DataFrame:
         """Return the recalibrated predictions as a table that `scalecal audit` reads."""
-        from scalecal.evaluation.prediction_table import predictions_table
+        from scalecal.evaluation.cells import predictions_table
 
         cases = self.predictions.cases
         return predictions_table(self.predictions, n_raters=self.recalibrator.panel_sizes(cases))
