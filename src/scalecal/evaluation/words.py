@@ -554,6 +554,10 @@ def row_of(facts: Facts, method: str, stratum: str = "overall") -> Row:
     return found
 
 
+NO_GAIN = "no clear gain over softening"
+"""Remark on a method whose gain is no more than that of one temperature of the same mean entropy."""
+
+
 def softening_remark(facts: Facts, method: str) -> str:
     """What stands beside the name of a method whose gain is no more than softening's; else ""."""
     beyond = facts["softening"].get(method)
@@ -561,7 +565,7 @@ def softening_remark(facts: Facts, method: str) -> str:
         return ""
     change = row_of(facts, method)["changes"].get(beyond["metric"])
     if method != facts["baseline"] and change and (change["difference"] or 0.0) < 0:
-        return "no clear gain over softening"
+        return NO_GAIN
     return ""
 
 
