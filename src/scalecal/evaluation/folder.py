@@ -22,6 +22,7 @@ from scalecal import __version__
 from scalecal.checks import InputError, in_file
 from scalecal.evaluation import words
 from scalecal.evaluation.cells import read_cell, read_meta, write_cell
+from scalecal.evaluation.curves import decision_frame
 from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
 from scalecal.io.documents import check_document, read_document
 from scalecal.io.store import (
@@ -143,47 +144,34 @@ def write_run(
             write_text(folder / name, text)
         if claims is not None:
             write_json(folder / "claims.json", list(claims))
-        if alone:
-            _write_audit(folder, evaluation)
-        else:
-            _write_comparison(folder, evaluation)
+        _write_tables(folder, evaluation)
         return sorted(p.name for p in folder.iterdir())
 
 
-def _panels(evaluation: Evaluation, method: str) -> list[dict[str, Any]]:
-    """Diagrams of the first strata of a method, and of all cases against votes."""
-    facts = evaluation.facts
-    return [*facts["reliability"][method][:MAX_PANELS], *facts["vote_reliability"][method][:1]]
-
-
-def _write_audit(folder: Path, evaluation: Evaluation) -> None:
-    """Tables and figure of one method."""
-    from scalecal.report.exporting import save_reliability
-
-    evaluation.to_json(folder / "audit.json")
-    write_csv(evaluation.to_frame(), folder / "audit.csv")
-    write_csv(evaluation.decision_curve(), folder / "decision.csv")
-    method = str(evaluation.core["judged"])
-    save_reliability(_panels(evaluation, method), evaluation.core, folder / "reliability")
-
-
-def _write_comparison(folder: Path, evaluation: Evaluation) -> None:
-    """Tables and figures of several methods."""
+def _write_tables(folder: Path, evaluation: Evaluation) -> None:
+    """Tables and figures: of every audited method, and of several their comparison."""
     import pandas as pd
 
-    from scalecal.evaluation.curves import decision_frame
     from scalecal.report.exporting import save_reliability
 
     facts = evaluation.facts
-    assert evaluation.results is not None
+    for method, audit in evaluation.audits.items():
+        ending = ""
+        if evaluation.results is not None:
+            ending = f"_{method.replace('/', '_')}"
+        write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, audit)))
+        write_csv(decision_frame(audit), folder / f"decision{ending}.csv")
+        # Diagrams of the first strata, and of all cases against votes.
+        panels = [
+            *facts["reliability"][method][:MAX_PANELS],
+            *facts["vote_reliability"][method][:1],
+        ]
+        save_reliability(panels, evaluation.core, folder / f"reliability{ending}")
+    if evaluation.results is None:
+        write_csv(evaluation.to_frame(), folder / "audit.csv")
+        return
     write_csv(evaluation.results, folder / "results.csv")
     write_csv(evaluation.table, folder / "comparison.csv")
-    for method, audit in evaluation.audits.items():
-        name = method.replace("/", "_")
-        write_json(folder / f"audit_{name}.json", plain(extract(evaluation.core, audit)))
-        write_csv(decision_frame(audit), folder / f"decision_{name}.csv")
-        panels = _panels(evaluation, method)
-        save_reliability(panels, evaluation.core, folder / f"reliability_{name}")
     if facts["differences"]:
         write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
     if facts["hardest"]:
@@ -238,7 +226,8 @@ def _rewrite(folder: Path) -> str:
     """Which command writes a folder's facts anew."""
     command = ["scalecal", "audit", "FILE", "--out", str(folder)]
     if (folder / "run.json").is_file():
-        command = [str(part) for part in read_meta(folder).get("command") or command]
+        about = read_document(folder / "run.json", dict[str, Any])
+        command = [str(part) for part in about.get("command") or command]
     return f"To write it again: {shlex.join(command)}"
 
 
@@ -283,24 +272,6 @@ class Run:
         return self.info.get("title") or self.folder.name
 
 
-class _Claim(msgspec.Struct):
-    """What ``claims.json`` holds of each claim, as far as the page shows it."""
-
-    id: str
-    claim: str
-    verdict: str
-    kind: str = ""
-    main: bool = False
-
-
-def _read_claims(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    claims = read_document(path, list[dict[str, Any]])
-    check_document(path, claims, list[_Claim])
-    return claims
-
-
 def cell_folders(folder: Path) -> list[Path]:
     """Folders of a run that hold cases and predictions: its own, and those below ``cells/``."""
 
@@ -327,21 +298,27 @@ def _read_run(folder: Path) -> Run:
             f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
             "cells/. Run scalecal audit, calibrate, compare, reproduce or demo with --out first"
         )
-    metas = {place: read_meta(place) for place in places}
+    # Facts of another version are refused first, in a line that names the command.
     with in_file(str(folder)):
         facts = {place: read_facts(place) for place in places}
+    metas = {place: read_meta(place) for place in places}
     # Data with strata first: they are what a reader comes for.
     places.sort(key=lambda place: not facts[place]["strata"])
     info = metas[places[0]]
     if (folder / "run.json").is_file():
         info = read_meta(folder)
+    claims = []
+    if (folder / "claims.json").is_file():
+        claims = read_document(folder / "claims.json", list[dict[str, Any]])
+        if not is_own(folder / "claims.json"):
+            raise InputError(f"{folder}: claims.json was changed since it was written")
     return Run(
         folder,
         info,
         tuple(facts[place] for place in places),
         tuple(places),
         tuple((metas[place].get("dataset") or {}).get("data") for place in places),
-        _read_claims(folder / "claims.json"),
+        claims,
     )
 
 
