@@ -152,25 +152,6 @@ class Material:
                 own[name] = values[rows]
         return replace(self, cases=self.cases.take(rows), **own)
 
-    def crossfit(
-        self, candidate: Calibrator, fold: Int, *, strict: bool = True
-    ) -> tuple[Answers, Float]:
-        """Return a candidate's out-of-fold answers, and rho by fold; with `strict` a warning is an error."""
-        with warnings.catch_warnings():
-            if strict:
-                warnings.simplefilter("error", ScalecalWarning)
-            out, rho = crossfit(
-                candidate,
-                self.logits,
-                self.y,
-                fold,
-                votes=self.votes,
-                panel_size=self.panel_size,
-            )
-        if isinstance(label_of(candidate), Identity):
-            out = replace(out, p=self.p)
-        return out, rho
-
     def crossfit_all(
         self,
         calibrators: Mapping[str, Calibrator],
@@ -179,14 +160,26 @@ class Material:
         strict: bool = True,
         advance: Callable[[float], object] = lambda _: None,
     ) -> tuple[dict[str, Answers], dict[str, Float], dict[str, str]]:
-        """Out-of-fold answers and rho of every calibrator; and why others cannot be fitted in every fold."""
+        """Out-of-fold answers of every calibrator, and rho by fold; and why others cannot be fitted.
+
+        One that cannot be fitted in every fold has no answers; with `strict` a warning is reason enough.
+        """
         answers, rho, failed = {}, {}, {}
+        known: dict[str, Any] = {"votes": self.votes, "panel_size": self.panel_size}
         for name, calibrator in calibrators.items():
+            advance(1 / len(calibrators))
             try:
-                answers[name], rho[name] = self.crossfit(calibrator, fold, strict=strict)
+                with warnings.catch_warnings():
+                    if strict:
+                        warnings.simplefilter("error", ScalecalWarning)
+                    made, rho[name] = crossfit(calibrator, self.logits, self.y, fold, **known)
             except (InputError, ScalecalWarning) as error:
                 failed[name] = str(error)
-            advance(1 / len(calibrators))
+                continue
+            answers[name] = made
+            # The logits of 0 and 1 are finite, so that they would not come back as they were.
+            if isinstance(getattr(calibrator, "label", calibrator), Identity):
+                answers[name] = replace(made, p=self.p)
         return answers, rho, failed
 
     def loss(self, answers: Answers) -> float:
@@ -204,13 +197,6 @@ class Material:
         if from_what and name != "panel":
             text += f", and a reader's answer from {from_what}"
         return f"{text}, fitted on the other folds' cases"
-
-
-def label_of(candidate: Calibrator) -> Calibrator:
-    """What a candidate's label answer comes from, which is all that a choice looks at."""
-    if isinstance(candidate, ReaderOnTop):
-        return candidate.label
-    return candidate
 
 
 def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:

@@ -8,9 +8,7 @@ bootstrap's are shared by all methods, a method's null is shared by its seeds.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,17 +19,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.cases import Factor, Predictions
-from scalecal.checks import InputError, check_probs, library
+from scalecal.checks import InputError, check_probs
 from scalecal.evaluation import case_lists, changes, curves, frontier, texts, words
-from scalecal.evaluation.audits import Audit, Strata, audit_predictions, cases_of
+from scalecal.evaluation.audits import Audit, audit_predictions, cases_of
 from scalecal.evaluation.candidates import NOTHING, try_candidates
 from scalecal.evaluation.cells import check_cell
-from scalecal.evaluation.curves import CHOSEN, THRESHOLDS, decision_frame, decision_rows
-from scalecal.evaluation.gates import Condition, Failure, gate_failures, parse_conditions
+from scalecal.evaluation.changes import VotedCurve, kappa_sensitivity, voted_points
+from scalecal.evaluation.curves import (
+    CHOSEN,
+    THRESHOLDS,
+    decision_frame,
+    decision_rows,
+    vote_reliability,
+)
+from scalecal.evaluation.gates import Condition, Failure, gate_failures
 from scalecal.evaluation.judging import judge, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
-from scalecal.evaluation.vote_bins import vote_reliability
-from scalecal.evaluation.voted_curve import VotedCurve, kappa_sensitivity, voted_points
 from scalecal.io.store import plain, write_text
 from scalecal.io.text import listed
 from scalecal.probes.methods import METHODS
@@ -126,23 +129,9 @@ class Evaluation:
         return words.sentences(self.core)
 
     @property
-    def recommended(self) -> dict[str, Any] | None:
-        """What is recommended for the label (``p``) and for a reader's vote (``p_reader``)."""
-        found: dict[str, Any] | None = self.core["recommended"]
-        return found
-
-    @property
     def table(self) -> pd.DataFrame:
         """One row per method: what ``comparison.csv`` holds."""
         return texts.comparison_table(self.facts)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of what was evaluated."""
-        hashes = [str(audit.meta.get("data_sha256")) for audit in self.audits.values()]
-        if len(hashes) == 1:
-            return hashes[0]
-        return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
     def __str__(self) -> str:
         return self.text(self.notes)
@@ -164,14 +153,13 @@ class Evaluation:
         See `scalecal.evaluation.gates`; an undefined number counts as failing. Of several files each is
         held to them.
         """
-        parsed = parse_conditions(conditions)
         audits = {"": self.audit}
         if self.core["kind"] == "files":
             audits = dict(self.audits)
         return [
             replace(failure, model=name)
             for name, audit in audits.items()
-            for failure in gate_failures(parsed, audit.rows, audit.difficulty)
+            for failure in gate_failures(conditions, audit.rows, audit.difficulty)
         ]
 
     def to_frame(self) -> pd.DataFrame:
@@ -205,26 +193,6 @@ class Evaluation:
         from scalecal.report import audit_html
 
         return audit_html(self)
-
-    def log_mlflow(self) -> None:
-        """Log the evaluation to the active run of MLflow, or to a new one.
-
-        Numbers are metrics called ``<stratum>/<column>`` (signs that MLflow does not allow become ``_``), the
-        verdict is the tag ``scalecal.verdict``, and ``audit.json``, ``audit.html`` and ``reliability.png``
-        are artifacts below ``scalecal/``. MLflow is no dependency: install it where it is used.
-        """
-        from scalecal.report import audit_page
-
-        mlflow = library("mlflow", "logging to MLflow", "mlflow")
-        facts = self.to_dict()
-        for row in facts["strata"]:
-            stratum = re.sub(r"[^\w\- ]", "_", row["name"])
-            numbers = {key: value for key, value in row.items() if type(value) in (int, float)}
-            mlflow.log_metrics({f"{stratum}/{key}": float(v) for key, v in numbers.items()})
-        mlflow.set_tag("scalecal.verdict", facts["verdict"]["badge"])
-        mlflow.log_dict(facts, "scalecal/audit.json")
-        mlflow.log_text(audit_page(self), "scalecal/audit.html")
-        mlflow.log_figure(self.plot(), "scalecal/reliability.png")
 
     def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
         """Return the net benefit of acting on the probabilities, one row per threshold.
@@ -297,7 +265,7 @@ def audit(
     *,
     votes: ArrayLike | None = None,
     n_raters: ArrayLike | None = None,
-    strata: Strata | None = None,
+    strata: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     p_reader: ArrayLike | None = None,
     rho: float = 0.0,
@@ -322,8 +290,7 @@ def audit(
         Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
         Strata are made of them by `scalecal.votes.strata` unless `strata` is given.
     strata
-        A stratum name per case, or a function of (y, probs, counts) that returns them. An empty name is no
-        stratum.
+        A stratum name per case; an empty name is no stratum.
     groups
         Patient, slide, ... of each case: floors, nulls, tests and intervals then take groups as
         independent, not cases (`scalecal.metrics.grouping`).
@@ -531,7 +498,10 @@ def evaluate(
     elif predictions.meta.get("files") is not None:
         kind = "files"
     predictions = _at_prevalence(predictions, prevalence)
-    whole = _main_methods(predictions)
+    # Other settings of a method that is there itself are left out: tables hold those.
+    settings = {m for m, of in predictions.variants.items() if of in predictions.methods}
+    kept = {key: own for key, own in predictions.answers.items() if key[0] not in settings}
+    whole = replace(predictions, answers=kept)
     base, judged = whole.baseline, str(whole.calibration.get("after") or whole.baseline)
     audited = [*dict.fromkeys([base, judged])]
     if kind == "files":
@@ -544,7 +514,6 @@ def evaluate(
     drawn = Resampled([whole], **options)
     core = _core_facts(whole, audits, options)
     core |= {"kind": kind, "judged": judged, "seed": whole.seeds(base)[0]}
-    core["resampled"] = drawn.resampled
     core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
     core["about"] |= dict(whole.calibration.get("about") or {})
     facts, results = _method_facts(whole, drawn, options, voted=voted, advance=advance)
@@ -595,13 +564,6 @@ def evaluate_files(predictions: Predictions, **options: Any) -> Evaluation:
     return evaluate(replace(predictions, dataset=called, meta=meta), **options)
 
 
-def _main_methods(cell: Predictions) -> Predictions:
-    """Leave out other settings of a method that is there itself: tables hold those."""
-    settings = {m for m, of in cell.variants.items() if of in cell.methods}
-    kept = {key: own for key, own in cell.answers.items() if key[0] not in settings}
-    return replace(cell, answers=kept)
-
-
 def _recommended(core: Facts) -> Facts | None:
     """What is recommended of several methods: never a negative control, nor one trained on votes."""
     if core["kind"] == "calibration":
@@ -629,12 +591,11 @@ def _of_calibration(core: Facts) -> Facts:
     out: Facts = {}
     for answer, metric in (("p", "nll"), ("p_reader", "vote_nll")):
         change = made.get(metric)
-        out[answer] = None
+        out[answer] = change
         if change is not None:
             ends = {key: change[key] for key in ("difference", "low", "high")}
-            sure = bool(change["high"] < 0)
-            own = {"method": about["chosen"], "metric": metric, "tried": len(tried), "sure": sure}
-            out[answer] = own | ends
+            own = {"method": about["chosen"], "metric": metric, "tried": len(tried)}
+            out[answer] = own | ends | {"sure": bool(change["high"] < 0)}
     return out
 
 

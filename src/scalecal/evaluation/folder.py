@@ -6,6 +6,8 @@ figures made of the same facts. `reproduce` holds one such folder for each of it
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.metadata
 import json
 import shlex
@@ -126,6 +128,9 @@ def write_run(
         title = f"Audit of {cell.dataset}"
     elif title is None:
         title = f"Comparison of {len(cell.methods)} methods on {cell.dataset}"
+    hashes = [str(audit.meta.get("data_sha256")) for audit in evaluation.audits.values()]
+    if len(hashes) > 1:
+        hashes = [hashlib.sha256("".join(hashes).encode()).hexdigest()]
     meta = run_meta(
         cell,
         kind=kind,
@@ -133,7 +138,7 @@ def write_run(
         command=command,
         options={**(options or {}), "prevalence": evaluation.core["prevalence"]},
         notes=evaluation.notes if notes is None else notes,
-        fingerprint=fingerprint or evaluation.fingerprint,
+        fingerprint=fingerprint or "".join(hashes),
     )
     counts_only = evaluation.audit.times is not None or cell.cases.n > MAX_KEPT
     with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
@@ -234,19 +239,16 @@ def _rewrite(folder: Path) -> str:
 def store_facts(folder: str | Path) -> None:
     """Evaluate the cells of a run that have no facts of their present files, and keep these."""
     for place in cell_folders(Path(folder)):
-        file = place / FACTS
-        if file.is_file() and is_own(file):
-            head = check_document(file, read_document(file, dict[str, Any]), _Head)
-            if head.schema == SCHEMA and head.made_from == _hashes(place):
-                continue
+        with contextlib.suppress(InputError):
+            read_facts(place)
+            continue
         cell = read_cell(place)
         if not cell.answers:
             raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
         options: dict[str, Any] = cell.meta.get("options") or {}
         chosen = {k: options[k] for k in ("n_bins", "n_resamples", "seed") if options.get(k)}
-        facts = evaluate(cell, **chosen).facts
-        kind = written_by(place / "run.json") or "files"
-        write_file(file, _facts_text(place, facts), kind=kind)
+        text = _facts_text(place, evaluate(cell, **chosen).facts)
+        write_file(place / FACTS, text, kind=written_by(place / "run.json") or "files")
 
 
 # Reading runs

@@ -87,7 +87,7 @@ def judge(
     # The hardest part is what an audit is for: without it nothing is good.
     hardest_known = not parts or isfinite(parts[-1]["p"])
     bounded = hardest_known and all(t["high"] <= LIMIT for t in (whole, *judged))
-    hint = not wrong and min(_last(whole["p"]), _last(least)) < LEVEL
+    hint = not wrong and (whole["p"] < LEVEL or least < LEVEL)
     small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
     if wrong and not small:
         badge = "attention"
@@ -124,16 +124,6 @@ def _rejected(p_whole: float, judged: Sequence[Row]) -> tuple[list[Row], bool]:
     return failing, p_whole < (LEVEL if len(failing) == len(judged) else LEVEL / 2)
 
 
-def _last(p: float) -> float:
-    """A p-value that comes last where it is undefined."""
-    return p if isfinite(p) else 2.0
-
-
-def tests_of(row: Row) -> list[float]:
-    """P-values of both tests of calibration over all cases, where they are defined."""
-    return [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
-
-
 def overall_p(row: Row) -> float | None:
     """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
 
@@ -142,7 +132,7 @@ def overall_p(row: Row) -> float | None:
     >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
     0.02
     """
-    tests = tests_of(row)
+    tests = [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
     if not tests:
         return None
     return min(1.0, len(tests) * min(tests))  # Bonferroni
@@ -191,8 +181,14 @@ def _least(n: int) -> float:
 def _parts(rows: Sequence[Row], difficulty: Sequence[Row], agreement: bool) -> list[dict[str, Any]]:
     """Parts of the cases that are tested, easiest first: by votes where these judge, else by their null."""
     if any(isfinite(t["p_votes_holm"]) for t in difficulty):
-        voted = [t for t in difficulty if t["n"]]
-        return [_part("votes", t, t["p_votes_holm"], _difficulty_high(t)) for t in voted]
+        voted = []
+        for t in difficulty:
+            if t["n"]:
+                # The largest error against votes that the stratum leaves possible.
+                gaps = [abs(float(t[f"vote_gap_{end}"])) for end in ("low", "high")]
+                gaps += [abs(float(t[f"vote_overconfidence_{end}"])) for end in ("low", "high")]
+                voted.append(_part("votes", t, t["p_votes_holm"], max(_least(t["n"]), *gaps)))
+        return voted
     kind = "agreement" if agreement else "stratum"
     filled = [r for r in rows[1:] if r["n"]]
     return [_part(kind, r, r.get("p_null_holm", nan), _stratum_high(r)) for r in filled]
@@ -200,14 +196,6 @@ def _parts(rows: Sequence[Row], difficulty: Sequence[Row], agreement: bool) -> l
 
 def _part(kind: str, row: Row, p: float, high: float) -> dict[str, Any]:
     return {"kind": kind, "name": row["name"], "n": row["n"], "p": p, "high": high}
-
-
-def _difficulty_high(row: Row) -> float:
-    """The largest error against votes that a stratum of predicted difficulty leaves possible."""
-    ends = [
-        f"{key}_{end}" for key in ("vote_gap", "vote_overconfidence") for end in ("low", "high")
-    ]
-    return max(_least(row["n"]), *(float(abs(row[end])) for end in ends))
 
 
 def _stratum_high(row: Row) -> float:
@@ -293,14 +281,10 @@ def _choice(
     change = changes[method]["overall"].get(metric)
     if change is None:
         return out | nothing | {"low": None, "high": None}
-    high = _corrected_end(change, tried)
+    # The interval's upper end, widened for the number of candidates (Bonferroni).
+    error, degrees = student_error(change["sd"], change.get("units", np.inf))
+    high = change["difference"] + error * stdtrit(degrees, 1 - LEVEL / tried / 2)
     ends = {key: change[key] for key in ("difference", "low", "high")}
     if not np.isfinite(change["low"]):
         ends |= {"low": None, "high": None}
     return out | ends | {"sure": bool(np.isfinite(high) and high < 0)}
-
-
-def _corrected_end(change: Mapping[str, Any], tried: int) -> float:
-    """Upper end of a change's interval, widened for the number of candidates (Bonferroni)."""
-    error, degrees = student_error(change["sd"], change.get("units", np.inf))
-    return float(change["difference"] + error * stdtrit(degrees, 1 - LEVEL / tried / 2))

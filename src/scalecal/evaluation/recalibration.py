@@ -8,11 +8,10 @@ cases is one calibrator, chosen and fitted on all cases; where that is to do not
 
 from __future__ import annotations
 
-import contextlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -36,7 +35,7 @@ from scalecal.checks import (
     check_positive_int,
     check_probs,
 )
-from scalecal.evaluation.audits import Audit, Strata, cases_of, of_two
+from scalecal.evaluation.audits import Audit, cases_of, of_two
 from scalecal.evaluation.candidates import NOTHING, Material, labels_tried
 from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.evaluation.judging import lowest
@@ -53,8 +52,8 @@ AUTO = "auto"
 """The method that chooses among doing nothing and the `CANDIDATES` by cross-fitted log loss."""
 
 _KEPT_NOTE = (
-    'The "after" figures are cross-fitted. The calibrator kept for new cases is fitted to all of these; its '
-    "own error may lie a little beyond the margins shown."
+    'The "after" figures are cross-fitted; the calibrator kept for new cases is fitted to all of these, '
+    "and its own error may lie a little beyond the margins shown."
 )
 
 MAX_FOLDS = 20
@@ -261,7 +260,7 @@ def calibrate(
     vote_share: float | Sequence[float] | None = None,
     panel_size: int | None = None,
     groups: ArrayLike | None = None,
-    strata: Strata | None = None,
+    strata: ArrayLike | None = None,
     n_folds: int = 5,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -362,8 +361,10 @@ def calibrate_predictions(
     labelled = predictions.labelled()
     with labelled.messages():
         data = Material.of(labelled, readers or Readers(), method)
-    with _noted() as notes, labelled.messages():
+    with warnings.catch_warnings(record=True) as caught, labelled.messages():
+        warnings.simplefilter("always", ScalecalWarning)
         fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
+    notes = [f"{text[:1].upper()}{text[1:]}." for text in (str(w.message) for w in caught)]
     n_folds = int(fold.max()) + 1
     labels = labels_tried(data, method)
     before = labelled.only
@@ -420,8 +421,12 @@ def calibrate_predictions(
     )
     found = {(BASELINE, 0): before}
     for name, own in answers.items():
-        if name != BASELINE:
-            found[name, 0] = _beside(own, before)
+        if name == BASELINE:
+            continue
+        # Without a reader's answer of their own they keep the one that was there.
+        found[name, 0] = replace(before, p=own.p)
+        if own.p_reader is not None:
+            found[name, 0] = replace(before, p=own.p, p_reader=own.p_reader, rho=own.rho)
     mended = _with_answers(recalibrator.apply(predictions), found[after, 0])
     cell = Predictions(data.cases, found, dataset, "model", {"calibration": about})
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
@@ -457,13 +462,6 @@ def _stitched(
             reader[fold == k] = part.p_reader[fold == k]
     rho = float(np.mean([rhos[name][k] for k, name in enumerate(picked)]))
     return Answers(p, reader, rho)
-
-
-def _beside(out: Answers, before: Answers) -> Answers:
-    """Out-of-fold answers; without a reader's answer of their own they keep the one that was there."""
-    if out.p_reader is None:
-        return replace(before, p=out.p)
-    return replace(before, p=out.p, p_reader=out.p_reader, rho=out.rho)
 
 
 def _with_answers(made: Predictions, own: Answers) -> Predictions:
@@ -575,18 +573,6 @@ def apply_recalibrator(
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     evaluation = _evaluated(cell, recalibrator, options, advance)
     return Calibration(made, recalibrator, evaluation, tuple(evaluation.audit.shown_notes))
-
-
-@contextlib.contextmanager
-def _noted() -> Iterator[list[str]]:
-    """Collect the package's warnings as notes."""
-    notes: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ScalecalWarning)
-        yield notes
-    for warning in caught:
-        text = str(warning.message)
-        notes.append(f"{text[:1].upper()}{text[1:]}.")
 
 
 def _words(name: str, data: Material, n_folds: int) -> str:

@@ -9,7 +9,7 @@ no interval (it would be wrong), only differences between methods on the same ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from scalecal.inference.selection import selection_null
 from scalecal.inference.units import Units, stretched
 from scalecal.inference.units import weights as bootstrap_weights
 from scalecal.metrics.arguments import Sample, read_hard_event
+from scalecal.metrics.grouping import rank_p
 from scalecal.metrics.proper import entropy_term
 from scalecal.metrics.resampling import sample_floor
 
@@ -196,21 +197,14 @@ def score_cell(
             scores = score(samples, brief=brief, splits=stratum == "overall", floor=floor)
             errors[stratum] = scores["ece"][0]
             lines += [(*head, stratum, metric, *pair) for metric, pair in scores.items()]
-        if method == BASELINE and nulls is not None:
-            lines += [(*head, *row) for row in _null_rows(errors, nulls[trained])]
+        if method != BASELINE or nulls is None:
+            continue
+        for stratum, drawn in nulls[trained].items():
+            if stratum != "overall" and stratum in errors and len(drawn):
+                p = rank_p(drawn, errors[stratum])
+                lines.append((*head, stratum, "null", float(drawn.mean()), float("nan")))
+                lines.append((*head, stratum, "p_null", p, float("nan")))
     return pd.DataFrame(lines, columns=list(RESULT_COLUMNS))
-
-
-def _null_rows(
-    errors: Mapping[str, float], nulls: Mapping[str, Float]
-) -> Iterator[tuple[str, str, float, float]]:
-    """Null and its p-value in each stratum, as rows of the results."""
-    nan = float("nan")
-    for stratum, drawn in nulls.items():
-        if stratum != "overall" and stratum in errors and len(drawn):
-            p = (1 + float((drawn >= errors[stratum]).sum())) / (len(drawn) + 1)
-            yield stratum, "null", float(drawn.mean()), nan
-            yield stratum, "p_null", p, nan
 
 
 def _score_task(worker: Worker, cell: Predictions) -> pd.DataFrame:  # noqa: ARG001
@@ -264,11 +258,6 @@ class Resampled:
         # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
         self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
         self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
-
-    @property
-    def resampled(self) -> str:
-        """What is resampled, in a word."""
-        return "cases" if self._units.group is None else "groups"
 
     def encoders(self, *methods: str) -> list[str]:
         """Encoders that have predictions of all these methods."""

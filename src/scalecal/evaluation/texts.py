@@ -11,9 +11,8 @@ import numpy as np
 from scalecal.evaluation import words
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import PUBLISHED, VOTED
-from scalecal.evaluation.changes import changed_metrics, compared_metrics
+from scalecal.evaluation.changes import READS, VotedCurve, changed_metrics, compared_metrics
 from scalecal.evaluation.judging import LEVEL
-from scalecal.evaluation.voted_curve import READS, VotedCurve
 from scalecal.io.text import change_text, is_known, number, p_value
 from scalecal.metrics import COLUMNS, METRICS, Column
 from scalecal.metrics.columns import chosen
@@ -297,14 +296,14 @@ def shown_table(facts: Facts) -> dict[str, list[str]]:
         out[f"{title} less softening's [95 %]"] = [change_text(c) for c in changes]
     shares = [facts["recovered"][method] for method in facts["methods"]]
     if any(share["share"] is not None for share in shares):
-        out["recovered"] = [_share_text(share) for share in shares]
+        out["recovered"] = []
+        for share in shares:
+            text = "-"
+            if share["share"] is not None:
+                part, low, high = (100 * share[key] for key in ("share", "low", "high"))
+                text = f"{part:.0f} % [{low:.0f}, {high:.0f}]"
+            out["recovered"].append(text)
     return out
-
-
-def _share_text(share: Mapping[str, Any]) -> str:
-    if share["share"] is None:
-        return "-"
-    return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * share[k] for k in ("share", "low", "high")))
 
 
 def comparison_text(facts: Facts) -> str:
@@ -380,8 +379,15 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     ]
     ends = {0}
     for model in facts["methods"][1:]:
-        own = [row for row in facts["differences"] if row["model"] == model]
-        for row in filter(_is_shown, own):
+        for row in facts["differences"]:
+            metric, clear = (
+                METRICS[row["metric"]],
+                is_known(row["p_holm"]) and row["p_holm"] < LEVEL,
+            )
+            # All that are judged over all cases; of strata those that decide, and clear ones.
+            shown = metric.tested and (row["stratum"] == "overall" or metric.main or clear)
+            if row["model"] != model or not shown:
+                continue
             p = p_value(row["p_holm"]) if is_known(row["p_holm"]) else "-"
             lines.append(
                 [short[model], row["stratum"], words.title_of(row["metric"]), change_text(row), p]
@@ -389,14 +395,6 @@ def differences_text(facts: Mapping[str, Any]) -> str:
         ends.add(len(lines) - 1)
     parts.append(lay_out(lines, rules=ends))
     return "\n\n".join(parts)
-
-
-def _is_shown(row: Mapping[str, Any]) -> bool:
-    """Whether a terminal shows a difference: all that are judged, of strata the first or clear ones."""
-    if not METRICS[row["metric"]].tested:
-        return False
-    clear = is_known(row["p_holm"]) and row["p_holm"] < LEVEL
-    return row["stratum"] == "overall" or METRICS[row["metric"]].main or clear
 
 
 def tidy_results(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:

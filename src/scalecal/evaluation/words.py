@@ -37,24 +37,31 @@ CRITERION = (
 )
 """How a badge is given, in words."""
 
-DIFFICULTY = {
-    "easy": "the most confident predictions",
-    "middle": "moderately confident predictions",
-    "hard": "the least confident predictions",
-}
-FORESEEN = {
-    "easy": "readers are expected to agree",
-    "middle": "between agreement and dispute",
-    "hard": "readers are expected to split",
-}
-"""Strata of predicted difficulty in words: by the model's own probability, or by p_split."""
-
 AGREEMENT = {
     "high": "nearly all readers agree",
     "medium": "a clear majority of the readers",
     "low": "the readers split",
 }
 """Strata of agreement in words."""
+
+GLOSSES = {
+    "agreement": AGREEMENT,
+    "votes": {
+        "easy": "the most confident predictions",
+        "middle": "moderately confident predictions",
+        "hard": "the least confident predictions",
+    },
+    "foreseen": {
+        "easy": "readers are expected to agree",
+        "middle": "between agreement and dispute",
+        "hard": "readers are expected to split",
+    },
+}
+"""Kind of part -> name -> what it is. Votes judge strata of predicted difficulty: by the model's own
+probability, or foreseen by p_split."""
+
+NOUNS = {"votes": "cases", "agreement": "agreement"}
+"""Kind of part -> what follows its name."""
 
 NOTHING = ("none", "reader-only")
 """Names of leaving p as it is."""
@@ -108,7 +115,8 @@ def _headline(audit: Facts) -> str:
     if judged["badge"] == "good":
         return f"Its probabilities are well calibrated: {_averages(row)}."
     if not is_known(judged["p"]):
-        return f"There is no verdict: {_why(row)}."
+        few = "too few cases, or probabilities too extreme, for any test"
+        return f"There is no verdict: {row.get('reason') or few}."
     if judged["hint"]:
         return "There are signs of an error, but they may be chance: two kinds of tests were made."
     return f"Too few cases to say: no error was found, but {_possible(audit)}."
@@ -134,10 +142,7 @@ def _error(audit: Facts) -> str:
             f"Its probabilities are too {kind}: on average it expects {percent(row['mean_p'])} "
             f"{positive}, where {percent(row['prevalence'])} are"
         )
-    return (
-        f"Its probabilities do not fit the labels: the calibration error (ECE) is {points(row['ece'])}, "
-        f"where a calibrated model would show {points(row['floor'])}"
-    )
+    return "Its probabilities do not fit the labels, in no single direction"
 
 
 def _worst(audit: Facts) -> Row:
@@ -171,29 +176,20 @@ def _part_error(audit: Facts, part: Row) -> str:
     return f"{start}; a calibrated model would be within {points(max(half, 0.01))}"
 
 
-def _gloss(audit: Facts, part: Row) -> str:
-    if part["kind"] == "votes":
-        return (FORESEEN if audit["judgement"]["foreseen"] else DIFFICULTY)[part["name"]]
-    if part["kind"] == "agreement":
-        return AGREEMENT.get(part["name"], "")
-    return ""
-
-
 def _title(part: Row) -> str:
-    if part["kind"] == "votes":
-        return f"{part['name']} cases"
-    if part["kind"] == "agreement":
-        return f"{part['name']} agreement"
-    return f"the stratum {part['name']}"
+    if part["kind"] == "stratum":
+        return f"the stratum {part['name']}"
+    return f"{part['name']} {NOUNS[part['kind']]}"
 
 
 def _on(audit: Facts, part: Row) -> str:
-    """Name a part of the cases, with its size and what it is."""
-    n, gloss = number(part["n"]), _gloss(audit, part)
-    if part["kind"] == "votes":
-        return f"On the {n} {_title(part)} ({gloss})"
-    about = f"{gloss}, n = {n}" if gloss else f"n = {n}"
-    return f"On {_title(part)} ({about})"
+    """Name a part of the cases, with what it is and its size."""
+    kind = part["kind"]
+    if kind == "votes" and audit["judgement"]["foreseen"]:
+        kind = "foreseen"
+    gloss = GLOSSES.get(kind, {}).get(part["name"])
+    about = [*filter(None, [gloss]), f"n = {number(part['n'])}"]
+    return f"On {_title(part)} ({', '.join(about)})"
 
 
 def _inside(text: str) -> str:
@@ -206,18 +202,11 @@ def _inside(text: str) -> str:
 def _listed(parts: Sequence[Row]) -> str:
     """Names of some parts: "easy and hard cases", "low agreement", "the strata A, B and C"."""
     names = listed([str(part["name"]) for part in parts])
+    if parts[0]["kind"] == "stratum" and len(parts) > 1:
+        return f"the strata {names}"
     if parts[0]["kind"] == "stratum":
-        many = "strata" if len(parts) > 1 else "stratum"
-        return f"the {many} {names}"
-    return f"{names} {_title(parts[0]).split()[-1]}"
-
-
-def _why(row: Row) -> str:
-    """Why nothing could be tested."""
-    reason = row.get("reason") or ""
-    reason = reason.removesuffix(" for a floor, a test or an interval")
-    reason = reason.removesuffix(" for an interval")
-    return reason or "too few cases, or probabilities too extreme, for any test"
+        return _title(parts[0])
+    return f"{names} {NOUNS[parts[0]['kind']]}"
 
 
 def _possible(audit: Facts) -> str:
@@ -228,11 +217,9 @@ def _possible(audit: Facts) -> str:
         return "how large one could hide is not known"
     if high > LIMIT:
         return f"one of {points(high)} could hide in {_cases(row)}"
-    unsure = [
-        part for part in _tested(audit) if not (is_known(part["high"]) and part["high"] <= LIMIT)
-    ]
-    if unsure and is_known(unsure[-1]["high"]):
-        worst = max(unsure, key=lambda part: float(part["high"]))
+    wide = [part for part in _tested(audit) if is_known(part["high"]) and part["high"] > LIMIT]
+    if wide:
+        worst = max(wide, key=lambda part: float(part["high"]))
         return f"one of {points(worst['high'])} could hide {_inside(_on(audit, worst))}"
     return f"{_title(judged['parts'][-1])} could not be judged"
 
@@ -321,20 +308,10 @@ def _where(audit: Facts) -> dict[str, str]:
     else:
         heading = "No part stands out"
         widest = max(tested, key=lambda part: part["high"] if is_known(part["high"]) else -1.0)
-        text = f"The widest margin: {_margin(audit, widest)}."
+        text = f"The widest margin is {_inside(_on(audit, widest))}."
         if missing := [part for part in parts if part not in tested]:
             text += f" Not judged: {_listed(missing)}."
     return {"question": question, "heading": heading, "text": text}
-
-
-def _margin(audit: Facts, part: Row) -> str:
-    row, where = _row_of(audit, part), _inside(_on(audit, part))
-    if part["kind"] != "votes":
-        return f"{where} an error of {points(row['ece'])}, {points(row['null'])} for a calibrated model"
-    return (
-        f"{where} it gives {percent(row['vote_confidence'])} to the class it prefers, readers "
-        f"{percent(row['vote_agreement'])}"
-    )
 
 
 def vote_paragraph(audit: Facts) -> str:
@@ -367,27 +344,22 @@ def _vote_error(row: Row) -> str:
     """
     if not is_known(row["vote_excess_low"]):
         return f"there is no verdict on p_reader, {row.get('reason') or 'too few cases have votes'}"
-
-    def between(name: str) -> str:
-        low, high = (number(row[f"{name}_{end}"]) for end in ("low", "high"))
-        return f"{number(row[name])}, 95 % interval {low} to {high}"
-
-    excess = between("vote_excess")
+    excess, gap = (
+        f"{number(row[key])}, 95 % interval {number(row[f'{key}_low'])} to {number(row[f'{key}_high'])}"
+        for key in ("vote_excess", "vote_gap")
+    )
     p = row.get("p_votes_holm")
     if not is_known(p) or float(p or 0.0) >= LEVEL:
         return f"no miscalibration of p_reader is found (difference {excess})"
+    sure = {1: "over-confident", -1: "under-confident"}.get(interval_sign(row, "vote_excess"))
+    way = {1: "high", -1: "low"}.get(interval_sign(row, "vote_gap"))
     wrong = []
-    if sure := interval_sign(row, "vote_excess"):
-        way = "over-confident" if sure > 0 else "under-confident"
-        wrong.append(f"p_reader is {way} about single votes (difference {excess})")
-    if shift := interval_sign(row, "vote_gap"):
-        way = "high" if shift > 0 else "low"
-        wrong.append(
-            f"p_reader is too {way} on average (mean less vote share {between('vote_gap')})"
-        )
-    if wrong:
-        return "; ".join(wrong)
-    return f"errors of opposite sign cancel over all cases (difference {excess})"
+    if sure:
+        wrong.append(f"p_reader is {sure} about single votes (difference {excess})")
+    if way:
+        wrong.append(f"p_reader is too {way} on average (mean less vote share {gap})")
+    opposite = f"errors of opposite sign cancel over all cases (difference {excess})"
+    return "; ".join(wrong) or opposite
 
 
 # What to do
@@ -600,7 +572,6 @@ def put_into_words(facts: dict[str, Any]) -> None:
         vote_paragraph(facts["audits"][facts["judged"]]),
         _calibration_paragraph(facts),
         *difference_sentences(facts),
-        _softening_paragraph(facts),
         _training_paragraph(facts),
         voted_sentence(facts),
         kappa_sentence(facts),
@@ -628,40 +599,29 @@ def _calibration_paragraph(facts: Facts) -> str:
     )
 
 
-def _softening_paragraph(facts: Facts) -> str:
-    """Which methods gain more than one temperature of the same mean entropy would."""
-    if facts["kind"] != "comparison" or not facts["softening"]:
-        return ""
-    better = [m for m, beyond in facts["softening"].items() if beyond["better"]]
-    metric = title_of(next(iter(facts["softening"].values()))["metric"])
-    if not better:
-        return f"No method has a clearly lower {metric} than plain softening by one temperature."
-    return f"Clearly lower {metric} than plain softening by one temperature: {listed(better)}."
-
-
 TRAINED_ALIKE = "none-default"
 """The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
 
 
 def _training_paragraph(facts: Facts) -> str:
     """How much of a gain over a probe trained by another preset may be the training's."""
-    found, presets = facts["recommended"] or {}, facts.get("presets")
-    sure = [own for own in (found.get("p"), found.get("p_reader")) if own and own["sure"]]
-    if facts["kind"] != "comparison" or not sure:
+    if facts["kind"] != "comparison":
         return ""
-    best, metric = sure[0]["method"], sure[0]["metric"]
-    if presets[best] == presets[facts["baseline"]]:
-        return ""
-    if best == TRAINED_ALIKE:
-        return f"What helps here is the training: {best} calibrates nothing."
-    text = f"{best} was trained by another preset than {facts['baseline']}"
-    alike = row_of(facts, TRAINED_ALIKE).get(metric)
-    if alike is None:
-        return f"{text}, so the gain need not be its own: a run with {TRAINED_ALIKE} would show it."
-    return (
-        f"{text}: trained alike, the uncalibrated probe ({TRAINED_ALIKE}) has a {title_of(metric)} of "
-        f"{number(alike)}."
-    )
+    for own in (facts["recommended"] or {}).values():
+        best = (own or {}).get("method")
+        if best is None or not own["sure"]:
+            continue
+        if facts["presets"][best] == facts["presets"][facts["baseline"]]:
+            return ""
+        alike = row_of(facts, TRAINED_ALIKE).get(own["metric"])
+        if best == TRAINED_ALIKE:
+            return f"What helps here is the training: {best} calibrates nothing."
+        text = f"{best} was trained by another preset than {facts['baseline']}"
+        return (
+            f"{text}, so the gain need not be its own: trained alike, the uncalibrated probe "
+            f"({TRAINED_ALIKE}) has a {title_of(own['metric'])} of {number(alike)}."
+        )
+    return ""
 
 
 # Differences between files

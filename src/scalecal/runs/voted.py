@@ -18,8 +18,8 @@ import numpy as np
 from scalecal.cases import Answers, Features
 from scalecal.checks import Float, InputError, Int
 from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.changes import READS, AtKappa, Losses, VotedCurve
 from scalecal.evaluation.scores import samples_of, score
-from scalecal.evaluation.voted_curve import READS, AtKappa, Losses, VotedCurve
 from scalecal.metrics import METRICS
 from scalecal.metrics.columns import chosen
 from scalecal.probes import CrossFit, Trained
