@@ -15,9 +15,10 @@ from scalecal import audit, compare_audits, metrics
 from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.cli import app
-from scalecal.evaluation.differences import _tail, difference_sentences, judged_metrics
+from scalecal.evaluation.changes import _tail
 from scalecal.evaluation.evaluations import evaluate_files
 from scalecal.evaluation.folder import read_runs
+from scalecal.evaluation.words import difference_sentences
 from scalecal.inference.units import two_sided_p
 from scalecal.io import read_common_predictions
 

@@ -10,7 +10,7 @@ import pytest
 
 from scalecal import audit, compare_audits, merge_audits, metrics
 from scalecal.checks import InputError
-from scalecal.evaluation.differences import differing_metrics
+from scalecal.evaluation.changes import differing_metrics
 from scalecal.evaluation.rows import case_sums, values_and_intervals
 from scalecal.evaluation.scores import Resampled, score_cell
 from scalecal.evaluation.stream import StreamingAudit, stream_file

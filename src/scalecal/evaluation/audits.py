@@ -180,7 +180,7 @@ def cases_of(
     counts = None if votes is None else check_counts(votes, n_raters)
     n = check_same_length(y=labels, probs=p, votes=counts)
     codes = check_groups(groups, n)
-    factors: dict[str, Factor] = {}
+    factors: dict[str, Any] = {}
     if groups is not None and codes is not None:
         # Groups keep the names they were given, in the order of their codes.
         _, first = np.unique(codes, return_index=True)
@@ -232,6 +232,7 @@ def audit_predictions(
     predictions = _checked(predictions)
     cases, own = predictions.cases, predictions.only
     p, y = own.p, labels_of(cases)
+    # Labels that contradict the votes are a mistake in the file, not an error of the model.
     if cases.votes is not None:
         check_sides(y, cases.votes, sample_weight=sample_weight)
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)

@@ -182,6 +182,7 @@ def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
                 if METRICS[metric].tested:
                     row["p_holm"] = _tail(resampled, change.p_cases, change.units)
                     families[stratum == "overall"].append(row)
+    # Over all cases and in strata apart: many strata must not cost the whole its power.
     for rows in families.values():
         adjusted = holm([row["p_holm"] for row in rows] or [float("nan")])
         for row, p in zip(rows, adjusted, strict=False):

@@ -24,7 +24,7 @@ from scalecal.cases import Predictions
 from scalecal.checks import MOST_RHO, Float, Int, as_rng
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import weights_of
-from scalecal.evaluation.changes import null_band
+from scalecal.evaluation.changes import Row, null_band
 from scalecal.inference.units import Units, unit_interval
 from scalecal.metrics.arguments import blocks, event_probs, read_event, read_hard_event
 from scalecal.metrics.benefit import check_thresholds
@@ -55,8 +55,6 @@ DECISION_THRESHOLDS: Float = np.unique([*CHOSEN, *(np.arange(1, 50) / 50)])
 """Thresholds of the decision curves on a page."""
 
 _CURVE_POINTS = 60  # of a referral curve: more would not be seen on a page
-
-Row = dict[str, Any]
 
 
 def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
@@ -201,7 +199,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
     >>> rng = np.random.default_rng(0)
     >>> chance = rng.uniform(size=300)
     >>> votes = rng.binomial(5, chance)
-    >>> panel = vote_reliability(audit(votes > 2, chance, votes=votes, n_raters=5))[0]
+    >>> panel = vote_reliability(audit(votes > 2, chance, votes=votes, n_raters=5).audit)[0]
     >>> panel["n"], panel["votes"], len(panel["bins"]), panel["ece"] < panel["null_high"]
     (300, 1500, 15, True)
     """

@@ -393,6 +393,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
         core["about"] = dict.fromkeys(whole.methods[1:], found["about"])
     words.put_into_words(core)
 
+    # What only the page shows is computed when it is asked for: in Python most audits are printed.
     def more() -> Facts:
         if audit.times is not None:  # counts have no cases to list, and nothing to be compared with
             return _diagrams(made)
@@ -510,6 +511,7 @@ def evaluate(
     for method in audited:
         audits[method] = audit_predictions(whole.of(method), prevalence=whole.prevalence, **options)
         advance(0.25 / len(audited))
+    # Of very many strata only those of most cases are shown, so only these are compared.
     whole = replace(whole, cases=whole.cases.with_strata(audits[base].shown_strata))
     drawn = Resampled([whole], **options)
     core = _core_facts(whole, audits, options)
@@ -519,8 +521,9 @@ def evaluate(
     facts, results = _method_facts(whole, drawn, options, voted=voted, advance=advance)
     core |= facts
     core["recommended"] = _recommended(core)
+    # Which method is shown beside the baseline is known only after the recommendation.
     best = _best(core)
-    if kind == "comparison" and best not in (None, *audits):
+    if kind == "comparison" and best is not None and best not in audits:
         audits[best] = audit_predictions(whole.of(best), prevalence=whole.prevalence, **options)
         core["audits"][best] = audit_facts(audits[best])
     core |= _shown_facts(whole, audits, core)
@@ -571,6 +574,7 @@ def _recommended(core: Facts) -> Facts | None:
     allowed = [core["baseline"]]
     for method in core["methods"]:
         known = METHODS.get(method)
+        # One reads the votes that judge it, the other is there to be worse.
         barred = known is not None and (known.needs_votes or known.control)
         if method != core["baseline"] and not barred:
             allowed.append(method)
@@ -606,6 +610,7 @@ def _best(core: Facts) -> str | None:
         own = (core["recommended"] or {}).get(answer)
         if own is not None and own["method"] != core["baseline"]:
             both.append(own)
+    # A reader's answer goes first, since votes judge difficulty; what is sure goes before both.
     both.sort(key=lambda own: not own["sure"])
     if not both:
         return None

@@ -140,6 +140,7 @@ def write_run(
         notes=evaluation.notes if notes is None else notes,
         fingerprint=fingerprint or "".join(hashes),
     )
+    # A stream has no cases to write, and a copy of very many would be larger than the file it came from.
     counts_only = evaluation.audit.times is not None or cell.cases.n > MAX_KEPT
     with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
         if not counts_only:
@@ -239,6 +240,7 @@ def _rewrite(folder: Path) -> str:
 def store_facts(folder: str | Path) -> None:
     """Evaluate the cells of a run that have no facts of their present files, and keep these."""
     for place in cell_folders(Path(folder)):
+        # Facts that may be shown are never computed again.
         with contextlib.suppress(InputError):
             read_facts(place)
             continue

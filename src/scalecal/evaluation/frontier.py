@@ -17,12 +17,10 @@ from scipy.special import expit
 from scalecal.cases import Answers, Predictions
 from scalecal.checks import Float, InputError
 from scalecal.evaluation.cells import weights_of
-from scalecal.evaluation.changes import change_of
+from scalecal.evaluation.changes import Row, change_of
 from scalecal.evaluation.scores import Resampled, entropy, samples_in
 from scalecal.metrics import METRICS
 from scalecal.metrics.columns import chosen
-
-Row = dict[str, Any]
 
 TEMPERATURES: Float = np.concatenate(
     [np.geomspace(0.5, 1.0, 13)[:-1], np.geomspace(1.0, 2.0, 13)[:-1], np.geomspace(2.0, 5.0, 17)]
@@ -107,7 +105,8 @@ def with_softened(
         for seed, (own, plain) in _pairs(cell, method, baseline).items():
             p = soften(plain.p, equal_entropy(plain.p, _mean_entropy(own.p)))
             reader = None
-            if own.p_reader is not None:  # each answer beside softening to its own entropy
+            # A reader's answer is softer than the label's: each stands beside softening to its own entropy.
+            if own.p_reader is not None:
                 reader = soften(plain.p, equal_entropy(plain.p, _mean_entropy(own.p_reader)))
             more[softened_name(method), seed] = Answers(p, reader, rows=plain.index)
     return cell.with_answers(more)
@@ -186,6 +185,7 @@ def frontier_methods(
     """
     paired = {}
     for method in cell.methods:
+        # A method of other test cases has no place on this curve, and costs the others nothing.
         with contextlib.suppress(InputError):
             paired[method] = _pairs(cell, method, baseline)
     others = [method for method, pairs in paired.items() if pairs and method != baseline]

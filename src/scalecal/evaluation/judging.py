@@ -32,6 +32,7 @@ SMALL = 0.02
 """Error that does not matter, even where many cases prove it."""
 
 Row = Mapping[str, Any]
+Facts = Mapping[str, Any]
 
 
 def judge(
@@ -132,7 +133,7 @@ def overall_p(row: Row) -> float | None:
     >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
     0.02
     """
-    tests = [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
+    tests: list[float] = [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
     if not tests:
         return None
     return min(1.0, len(tests) * min(tests))  # Bonferroni

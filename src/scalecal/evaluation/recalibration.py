@@ -375,6 +375,7 @@ def calibrate_predictions(
         strict=method == AUTO,
         advance=lambda done: advance(0.3 * done),
     )
+    # A method that was named must fit; of many candidates one is enough.
     if not answers:
         raise InputError(next(iter(failed.values())))
     for name, why in failed.items():

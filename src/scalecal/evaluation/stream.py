@@ -405,7 +405,7 @@ class StreamingAudit:
         self, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0, rho: float = 0.0
     ) -> None:
         check_count(n_resamples, "n_resamples", "resamples", least=20)
-        self.options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
+        self.options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
         self.rho = check_rho(rho)
         self._counts = Counts(Cells(n_bins))
         self._reader = Counts(Cells(n_bins))  # by the probability of a reader's vote
@@ -582,7 +582,11 @@ def stream_file(
         own = piece.only
         stream.rho = own.rho
         if cases.n:
-            about = {"votes": cases.votes, "p_reader": own.p_reader, "strata": cases.strata}
+            about: dict[str, Any] = {
+                "votes": cases.votes,
+                "p_reader": own.p_reader,
+                "strata": cases.strata,
+            }
             stream.update(labels_of(cases), own.p, **about)
         if on_batch is not None:
             on_batch(cases.n)

@@ -12,7 +12,7 @@ from scalecal.evaluation import words
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.changes import READS, VotedCurve, changed_metrics, compared_metrics
-from scalecal.evaluation.judging import LEVEL
+from scalecal.evaluation.judging import LEVEL, Facts, Row
 from scalecal.io.text import change_text, is_known, number, p_value
 from scalecal.metrics import COLUMNS, METRICS, Column
 from scalecal.metrics.columns import chosen
@@ -25,9 +25,6 @@ WIDTH = 100
 
 MARK = "*"
 """Beside the name of a method that shows no clear gain over softening, where there is little room."""
-
-Row = Mapping[str, Any]
-Facts = Mapping[str, Any]
 
 ABOUT_CASES = ("name", "n", "prevalence", "mean_p")
 ABOUT_CHANCE = ("ece", "floor", "excess", "null", "p_null_holm", "p_cox_holm")
@@ -202,7 +199,7 @@ def evaluation_text(facts: Facts, audit: Audit, notes: Sequence[str]) -> str:
         parts = [comparison_text(facts)]
     if facts["kind"] == "calibration":
         parts.append(f"Before: {badges[facts['baseline']]}")
-    # The verdict and its three answers, then the paragraphs, then the notes.
+    # The verdict with its three answers stands together: the terminal's is the page's first screen.
     parts += ["\n".join(sentences[:4]), "\n".join(sentences[4:])]
     parts.append("\n".join(f"Note: {note}" for note in notes))
     return "\n\n".join(part for part in parts if part)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log, nan
 from typing import Any
 
-from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, interval_sign
+from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, Facts, Row, interval_sign
 from scalecal.io.text import (
     change_text,
     is_known,
@@ -23,9 +23,6 @@ from scalecal.io.text import (
 )
 from scalecal.metrics import METRICS, holm
 from scalecal.metrics.grouping import FEWEST_GROUPS
-
-Facts = Mapping[str, Any]
-Row = Mapping[str, Any]
 
 BADGES = {"good": "Good", "attention": "Attention", "inconclusive": "Inconclusive"}
 """Badge -> its word."""
@@ -161,6 +158,7 @@ def _part_error(audit: Facts, part: Row) -> str:
         )
     sure, gap = row["vote_overconfidence"], row["vote_gap"]
     key = "vote_overconfidence" if abs(sure) >= abs(gap) else "vote_gap"
+    # Half of the interval is how far chance alone may take it.
     half = (row[f"{key}_high"] - row[f"{key}_low"]) / 2
     if not abs(row[key]) > half:
         return (
@@ -267,6 +265,7 @@ def _calibrated(audit: Facts) -> dict[str, str]:
             heading = "Not everywhere"
             text += ". Over all cases no test finds an error"
     elif judged["badge"] == "good":
+        # Nothing smaller than a point is promised, however many cases there are.
         bounds = [judged["error_high"], *(part["high"] for part in _tested(audit)), 0.01]
         heading = f"Yes, within {points(max(bounds))}"
         if judged["small"]:
