@@ -307,7 +307,10 @@ def _where(audit: Facts) -> dict[str, str]:
     else:
         heading = "No part stands out"
         widest = max(tested, key=lambda part: part["high"] if is_known(part["high"]) else -1.0)
-        text = f"The widest margin is {_inside(_on(audit, widest))}."
+        text = f"The widest margin is {_inside(_on(audit, widest))}"
+        if is_known(widest["high"]):
+            text += f": an error of {points(widest['high'])} is left possible"
+        text += "."
         if missing := [part for part in parts if part not in tested]:
             text += f" Not judged: {_listed(missing)}."
     return {"question": question, "heading": heading, "text": text}
