@@ -175,7 +175,7 @@ def test_entropy_is_that_of_scipy():
 def test_resampled_differences_of_a_mean_are_those_of_the_plain_bootstrap():
     made = cell({"none": sharp(2), "scale": sharp(1)}, n=400, n_seeds=1, groups=50)
     drawn = Resampled([made], n_resamples=4000)
-    assert drawn.resampled == "groups"
+    assert drawn.drawn(made.encoder, "none").units == 50
     found = drawn.contrast("scale", "none", metric="nll")
     losses = []
     for method in ("none", "scale"):

@@ -15,7 +15,7 @@ from scalecal import audit, compare_audits, metrics
 from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.checks import InputError
 from scalecal.cli import app
-from scalecal.evaluation.differences import _tail
+from scalecal.evaluation.changes import _tail
 from scalecal.evaluation.evaluations import evaluate_files
 from scalecal.evaluation.folder import read_runs
 from scalecal.evaluation.words import difference_sentences

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def test_entropies_out_of_reach_give_the_nearer_end():
 
 def test_the_curve_passes_through_the_baseline():
     made = cell({"none": sharp(2.0)}, n=300)
-    curve = frontier_curve(made, temperatures=np.array([0.5, 1.0, 2.0]))
+    curve = pd.DataFrame(frontier_curve(made, temperatures=np.array([0.5, 1.0, 2.0])))
     at_one = curve[curve["temperature"] == 1.0].iloc[0]
     errors = [metrics.ece(made.y, made.answers["none", s].p) for s in range(4)]
     assert at_one["ece"] == pytest.approx(np.mean(errors))
@@ -66,7 +67,7 @@ def test_softening_is_no_better_than_itself_and_information_is():
         return 1.1 * seen
 
     made = cell({"none": sharp(2.2), "softer": softer, "informed": votes_known}, n=977, jitter=0.0)
-    table = frontier_methods(made, n_resamples=300).set_index("method")
+    table = pd.DataFrame(frontier_methods(made, n_resamples=300)).set_index("method")
     assert table.loc["softer", "at_temperature"] == pytest.approx(2.0, abs=1e-3)
     for name in ("ece", "ece_hard", "nll", "vote_nll"):
         assert table.loc["softer", f"difference_{name}"] == pytest.approx(0, abs=1e-9)
@@ -94,7 +95,7 @@ def test_other_test_cases_are_refused():
 
 def test_no_votes_leave_the_vote_planes_empty():
     made = cell({"none": sharp(2.2), "scale": sharp(1.0)}, n=200, panel=False)
-    table = frontier_methods(made, n_resamples=100).set_index("method")
+    table = pd.DataFrame(frontier_methods(made, n_resamples=100)).set_index("method")
     assert np.isnan(table.loc["scale", "vote_nll"])
     assert np.isnan(table.loc["scale", "difference_ece_hard"])
     assert np.isfinite(table.loc["scale", "difference_ece"])
@@ -105,4 +106,4 @@ def test_a_certain_baseline_can_be_softened():
     cases = Cases(n=4, classes=("n", "y"), y=np.array([0, 1, 1, 0]))
     certain = Answers(np.array([0.0, 1.0, 1.0, 0.0]), rows=rows)
     made = Predictions(cases, {("none", 0): certain}, "d", "e")
-    assert np.isfinite(frontier_curve(made)["nll"]).all()
+    assert all(np.isfinite(row["nll"]) for row in frontier_curve(made))

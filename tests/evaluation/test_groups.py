@@ -8,8 +8,8 @@ from scipy import stats
 from scipy.special import expit, logit
 
 from scalecal import audit, compare_audits, metrics
+from scalecal.evaluation.curves import vote_reliability
 from scalecal.evaluation.rows import TESTS
-from scalecal.evaluation.vote_bins import vote_reliability
 from scalecal.metrics.grouping import FEWEST_GROUPS, draw_uniforms
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalecal import audit
+from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.evaluation import stream as audits
 from scalecal.evaluation.stream import StreamingAudit
@@ -114,8 +115,8 @@ def test_nulls_of_few_cases_are_draws_of_the_same_law():
 
 def test_a_small_stratum_of_a_large_stream_is_noted(monkeypatch):
     y, p, _ = cases(2000)
-    strata = (np.arange(len(y)) >= 100).astype(int)
-    stream = StreamingAudit(n_resamples=20).update(y, p, strata=strata, names=("few", "many"))
+    strata = Factor((np.arange(len(y)) >= 100).astype(int), ("few", "many"))
+    stream = StreamingAudit(n_resamples=20).update(y, p, strata=strata)
     assert "few" not in " ".join(stream.finish().notes)
     monkeypatch.setattr(audits, "EXACT_CASES", 1000)
     assert "the null of few (under 500 cases)" in " ".join(stream.finish().notes)
@@ -133,18 +134,19 @@ def test_floors_above_the_exact_limit_are_the_same_draws():
     st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.integers(0, 5)), min_size=2, max_size=60),
     st.data(),
 )
-def test_parts_add_up_to_the_whole(rows, data):
+def test_blocks_in_any_order_add_up_to_the_whole(rows, data):
     wrong, p, v = (np.array(column) for column in zip(*rows, strict=True))
     y = (v > 2) != (wrong & (np.arange(len(v)) % 2 == 0))  # not more than half against the votes
     cut = data.draw(st.integers(1, len(rows) - 1))
-    parts = [StreamingAudit(n_resamples=20) for _ in range(2)]
-    parts[0].update(y[:cut], p[:cut], votes=v[:cut], n_raters=5)
-    parts[1].update(y[cut:], p[cut:], votes=v[cut:], n_raters=5)
     whole = StreamingAudit(n_resamples=20).update(y, p, votes=v, n_raters=5).finish()
-    for first, second in (parts, parts[::-1]):
-        merged = StreamingAudit(n_resamples=20).merge(first).merge(second).finish()
-        assert merged.meta["counts_sha256"] == whole.meta["counts_sha256"]
-        for mine, theirs in zip(merged.rows, whole.rows, strict=True):
+    blocks = (slice(None, cut), slice(cut, None))
+    for order in (blocks, blocks[::-1]):
+        stream = StreamingAudit(n_resamples=20)
+        for part in order:
+            stream.update(y[part], p[part], votes=v[part], n_raters=5)
+        made = stream.finish()
+        assert made.meta["counts_sha256"] == whole.meta["counts_sha256"]
+        for mine, theirs in zip(made.rows, whole.rows, strict=True):
             for key in ("n", "prevalence", "accuracy", "ece", "nll", "brier", "vote_nll"):
                 assert mine[key] == pytest.approx(theirs[key], rel=1e-9, abs=1e-12, nan_ok=True)
 
@@ -173,14 +175,13 @@ def test_given_strata_by_other_numbers_in_other_blocks():
     y, p, _ = cases(5000)
     names = np.where(p > 0.8, "sure", np.where(p > 0.3, "unsure", ""))
     whole = audit(y, p, strata=names, n_resamples=50)
-    parts = [StreamingAudit(n_resamples=50) for _ in range(2)]
-    for part, known, rows in (
-        (parts[0], ["sure", "unsure"], slice(0, 2000)),
-        (parts[1], ["unsure", "sure"], slice(2000, None)),
+    stream = StreamingAudit(n_resamples=50)
+    for known, rows in (
+        (("sure", "unsure"), slice(0, 2000)),
+        (("unsure", "sure"), slice(2000, None)),
     ):
-        codes = np.array([known.index(name) if name else -1 for name in names[rows]])
-        part.update(y[rows], p[rows], strata=codes, names=known)
-    streamed = parts[0].merge(parts[1]).finish()
+        stream.update(y[rows], p[rows], strata=Factor.of(names[rows], known))
+    streamed = stream.finish()
     assert_close(streamed, whole)
     assert any("have no stratum" in note for note in streamed.notes)
 
@@ -231,66 +232,10 @@ def test_bad_input_changes_nothing_and_says_why():
         stream.update([0], [0.1], votes=[1], n_raters=3)
     with pytest.raises(InputError, match="classes"):
         stream.update([0], [[0.1, 0.2, 0.7]])
-    with pytest.raises(InputError, match="cannot be merged"):
-        stream.merge(StreamingAudit(n_bins=10).update([0], [0.1]))
     with pytest.raises(InputError, match="no cases"):
         StreamingAudit().finish()
     with pytest.raises(InputError, match="at most 256"):
         StreamingAudit(n_bins=1000)
-    with pytest.raises(InputError, match="from -1"):
-        StreamingAudit().update([0], [0.1], strata=np.array([1]), names=["a"])
+    with pytest.raises(InputError, match="'overall'"):
+        StreamingAudit().update([0], [0.1], strata=Factor.of(["overall"]))
     assert stream.n == 2
-
-
-def test_a_saved_part_goes_on_where_it_was(tmp_path):
-    y, p, votes = cases(3000)
-    whole = in_blocks(y, p, votes, n_resamples=20).finish()
-    for k, rows in enumerate((slice(0, 1000), slice(1000, None))):
-        in_blocks(y[rows], p[rows], votes[rows], n_resamples=20).save(tmp_path / f"{k}.npz")
-    parts = [StreamingAudit.load(tmp_path / f"{k}.npz") for k in range(2)]
-    merged = parts[0].merge(parts[1]).finish()
-    assert merged.meta["counts_sha256"] == whole.meta["counts_sha256"]
-    assert merged["low"]["ece"] == pytest.approx(whole["low"]["ece"], rel=1e-12)
-    assert (tmp_path / "0.npz").stat().st_size < 1_000_000
-    named = StreamingAudit().update([0, 1], [0.2, 0.7], strata=np.array([0, -1]), names=["site"])
-    named.save(tmp_path / "named.npz")
-    assert StreamingAudit.load(tmp_path / "named.npz").finish()["site"]["n"] == 1
-    (tmp_path / "bad.npz").write_bytes(b"nothing")
-    np.savez(tmp_path / "other.npz", told=np.frombuffer(b"{}", dtype=np.uint8))
-    for name in ("bad.npz", "other.npz", "none.npz"):
-        with pytest.raises(InputError, match=r"no streaming audit|cannot be read|no file at"):
-            StreamingAudit.load(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "says"),
-    [
-        ("times", lambda a: -a, "contradict each other"),
-        ("times", lambda a: a.astype(float), "'times' must be int64 of shape"),
-        ("times", lambda a: a[:, :-1], "'times' must be int64 of shape"),
-        ("sums", lambda a: a + 1.0, "contradict each other"),
-        ("sums", lambda a: a * np.nan, "contradict each other"),
-        ("sums", lambda a: a.astype(complex), "complex numbers"),
-        ("layers", lambda a: a + 9, "contradict each other"),
-        ("layers", lambda a: np.zeros_like(a), "contradict each other"),
-        ("layers", lambda a: a.astype(str), "'layers' must be int64"),
-        ("layers", lambda a: a.astype(object), "Python objects"),
-        ("losses", lambda a: np.full_like(a, np.inf), "contradict each other"),
-        ("reader_sums", lambda _: None, "it has no 'reader_sums'"),
-        ("about", lambda a: a[:-1], "not a JSON file"),
-        ("about", lambda a: bytes(a).replace(b'"seed":0', b'"seed":"x"'), r"at `\$\.seed`"),
-        ("about", lambda a: bytes(a).replace(b"stream-3", b"stream-2"), "of this version"),
-    ],
-)
-def test_saved_parts_that_were_changed(tmp_path, name, change, says):
-    path = tmp_path / "part.npz"
-    StreamingAudit().update([0, 1, 1], [0.2, 0.7, 0.9]).save(path)
-    with np.load(path) as file:
-        arrays = dict(file)
-    changed = change(arrays.pop(name))
-    if changed is not None:
-        changed = np.frombuffer(changed, np.uint8) if isinstance(changed, bytes) else changed
-        arrays[name] = changed
-    np.savez(path, **arrays)
-    with pytest.raises(InputError, match=rf"part\.npz.*{says}"):
-        StreamingAudit.load(path)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalecal.evaluation.compression import Cells
+from scalecal.evaluation.stream import Cells
 from scalecal.metrics import bin_index
 
 BINS = (1, 2, 7, 15, 16, 100, 256)

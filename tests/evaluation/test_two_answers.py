@@ -10,7 +10,7 @@ import pytest
 
 from scalecal import audit, compare_audits, metrics
 from scalecal.checks import InputError
-from scalecal.evaluation.differences import differing_metrics
+from scalecal.evaluation.changes import differing_metrics
 from scalecal.evaluation.rows import case_sums, values_and_intervals
 from scalecal.evaluation.scores import Resampled, score_cell
 from scalecal.evaluation.stream import StreamingAudit, stream_file
@@ -198,23 +198,13 @@ def test_a_stream_judges_both_answers():
         assert one["vote_agreement"] == pytest.approx(other["vote_agreement"], abs=5e-3)
 
 
-def test_streams_with_a_second_answer_add_up(tmp_path):
+def test_blocks_of_a_stream_have_one_kind():
     y, p, reader, votes = two(1200)
-    whole = streamed(y, p, reader, votes).finish()
-    for k, rows in enumerate((slice(0, 500), slice(500, None))):
-        streamed(y[rows], p[rows], reader[rows], votes[rows]).save(tmp_path / f"{k}.npz")
-    parts = [StreamingAudit.load(tmp_path / f"{k}.npz") for k in range(2)]
-    merged = parts[0].merge(parts[1]).finish()
-    assert merged.meta["counts_sha256"] == whole.meta["counts_sha256"]
-    same_rows(merged, whole, ("nll", "vote_nll", "count_log_score", "split_auc"), rel=1e-9)
+    stream = streamed(y, p, reader, votes)
     with pytest.raises(InputError, match="p_reader"):
-        parts[0].update(y, p, votes=votes)
-    with pytest.raises(InputError, match="or p_reader"):
-        parts[0].merge(StreamingAudit(rho=RHO).update(y, p, votes=votes))
-    with pytest.raises(InputError, match="different rho"):
-        parts[0].merge(StreamingAudit().update(y, p, votes=votes, p_reader=reader))
+        stream.update(y, p, votes=votes)
     with pytest.raises(InputError, match="shape of probs"):
-        parts[0].update(y, p, votes=votes, p_reader=reader[1:])
+        stream.update(y, p, votes=votes, p_reader=reader[1:])
 
 
 def test_a_stream_of_three_classes_says_that_votes_are_not_scored():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from scalecal import audit, metrics
+from scalecal.evaluation.curves import vote_bins, vote_correlation, vote_reliability
 from scalecal.evaluation.stream import StreamingAudit
-from scalecal.evaluation.vote_bins import vote_bins, vote_correlation, vote_reliability
 from scalecal.io.store import plain
 from tests.evaluation.test_two_answers import RHO, three, two
 

@@ -81,15 +81,6 @@ def make_run(folder: Path) -> Path:
     return folder
 
 
-def _stream_state(file: Path) -> Path:
-    from scalecal.evaluation.stream import StreamingAudit
-
-    audit = StreamingAudit(n_resamples=20)
-    audit.update(y=[0, 1, 0, 1], probs=[0.1, 0.8, 0.4, 0.6])
-    audit.save(file)
-    return file
-
-
 def _calibrators(folder: Path) -> list[Path]:
     """A calibrator.json of every kind of calibrator."""
     from scalecal.calibrators import CALIBRATORS, PanelCalibrator
@@ -242,15 +233,12 @@ def _prepare_runs(folder: Path) -> dict[str, Any]:
         "features": features,
         "files": {name: (run / name).read_bytes() for name in files},
         "shards": sorted(str(p.relative_to(features)) for p in features.rglob("*") if p.is_file()),
-        "state": _stream_state(folder / "state.npz").read_bytes(),
         "folder": folder,
     }
 
 
 def _draw_run(rng: Random, seeds: Any, folder: Path) -> Case:
     chance = rng.random()
-    if chance < 0.1:
-        return _draw_state(rng, seeds, folder)
     place = folder / "given"
     if chance < 0.3:
         copy_folder(seeds["features"], place)
@@ -319,15 +307,6 @@ def _odd_cell(rng: Random, file: Path) -> None:
     else:
         table = pa.concat_tables([table, table.slice(0, 3)])
     file.write_bytes(write_parquet(table))
-
-
-def _draw_state(rng: Random, seeds: Any, folder: Path) -> Case:
-    from scalecal.evaluation.stream import StreamingAudit
-    from tests.fuzz.arrays import odd_npz
-
-    file = folder / "given.npz"
-    file.write_bytes(odd_npz(rng, seeds["state"]))
-    return Case(lambda: StreamingAudit.load(file).finish(), ("given",), "state of a stream")
 
 
 SURFACES = {

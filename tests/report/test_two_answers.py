@@ -17,7 +17,7 @@ from scipy.stats import betabinom, binom
 from scalecal.datasets import simulate
 from scalecal.evaluation.audits import audit_predictions
 from scalecal.evaluation.cells import read_cell
-from scalecal.evaluation.vote_bins import vote_reliability
+from scalecal.evaluation.curves import vote_reliability
 from scalecal.io.text import number
 from scalecal.panel import split_probability
 from scalecal.readers import Readers

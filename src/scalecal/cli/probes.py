@@ -223,7 +223,7 @@ def predict(
     import numpy as np
 
     from scalecal.checks import InputError
-    from scalecal.evaluation.prediction_table import predictions_table, write_table
+    from scalecal.evaluation.cells import predictions_table, write_table
     from scalecal.io.store import check_output_file
     from scalecal.probes import load_probe
     from scalecal.runs.fitted import predict_features, readers_behind

@@ -7,14 +7,13 @@ and scores against the readers' votes. `scalecal.evaluation.evaluations` judges 
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from scalecal import __version__, metrics
 from scalecal.cases import Cases, Factor, Predictions
@@ -41,11 +40,6 @@ from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.metrics.reweighting import Reweighted, check_prevalence
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
-
-if TYPE_CHECKING:
-    pass
-
-Strata = ArrayLike | Callable[[Int, Float, "Int | None"], ArrayLike]
 
 MOST_STRATA = 20
 """Strata that text and pages show at most: those of most cases. Tests are adjusted for all."""
@@ -176,7 +170,7 @@ def cases_of(
     *,
     votes: ArrayLike | None = None,
     n_raters: ArrayLike | None = None,
-    strata: Strata | None = None,
+    strata: ArrayLike | None = None,
     groups: ArrayLike | None = None,
 ) -> tuple[Cases, Float]:
     """Return arrays, as `audit` takes them, as cases and probabilities."""
@@ -186,37 +180,19 @@ def cases_of(
     counts = None if votes is None else check_counts(votes, n_raters)
     n = check_same_length(y=labels, probs=p, votes=counts)
     codes = check_groups(groups, n)
-    cases = Cases(
-        n=n,
-        classes=tuple(str(c) for c in range(n_classes)),
-        y=labels,
-        votes=counts,
-        groups=None if groups is None or codes is None else _named_groups(groups, codes),
-        strata=None if strata is None else _strata(strata, labels, p, counts),
-    )
-    return cases, p
-
-
-def _named_groups(groups: ArrayLike, codes: Int) -> Factor:
-    """Return the groups with the names they were given, in the order of their codes."""
-    _, first = np.unique(codes, return_index=True)
-    return Factor(codes, tuple(as_names(groups, "groups")[0][first].astype(np.str_).tolist()))
-
-
-def _strata(strata: Strata, y: Int, probs: Float, counts: Int | None) -> Factor:
-    """Return the strata that the caller named."""
-    if callable(strata):
-        try:
-            inspect.signature(strata).bind(y, probs, counts)
-        except (TypeError, ValueError):
-            raise InputError(
-                "strata, where it is a function, must take labels, probabilities and votes"
-            ) from None
-        strata = strata(y, probs, counts)
-    raw, _ = as_names(strata, "strata")
-    if raw.shape != y.shape:
-        raise InputError(f"strata must have one name per case ({len(y)},), got shape {raw.shape}")
-    return in_order(Factor.of(raw))
+    factors: dict[str, Any] = {}
+    if groups is not None and codes is not None:
+        # Groups keep the names they were given, in the order of their codes.
+        _, first = np.unique(codes, return_index=True)
+        named = as_names(groups, "groups")[0][first].astype(np.str_)
+        factors["groups"] = Factor(codes, tuple(named.tolist()))
+    if strata is not None:
+        raw, _ = as_names(strata, "strata")
+        if raw.shape != labels.shape:
+            raise InputError(f"strata must have one name per case ({n},), got shape {raw.shape}")
+        factors["strata"] = in_order(Factor.of(raw))
+    classes = tuple(str(c) for c in range(n_classes))
+    return Cases(n=n, classes=classes, y=labels, votes=counts, **factors), p
 
 
 def in_order(strata: Factor) -> Factor:
@@ -256,6 +232,7 @@ def audit_predictions(
     predictions = _checked(predictions)
     cases, own = predictions.cases, predictions.only
     p, y = own.p, labels_of(cases)
+    # Labels that contradict the votes are a mistake in the file, not an error of the model.
     if cases.votes is not None:
         check_sides(y, cases.votes, sample_weight=sample_weight)
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
@@ -291,7 +268,21 @@ def audit_predictions(
     advance(third / len(names))
     difficulty: list[dict[str, Any]] = []
     if cases.votes is not None:
-        difficulty = _by_difficulty(predictions, units, n_resamples, seed)
+        difficulty = [
+            asdict(test)
+            for test in votes_by_difficulty(
+                cases.votes,
+                own.vote_p,
+                of_label=own.p_reader is None,
+                y=y,
+                p_split=own.p_split,
+                groups=units.group,
+                n_resamples=n_resamples,
+                seed=seed,
+                sample_weight=units.times,
+                importance=units.weights if units.importance else None,
+            )
+        ]
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
         advance(third)
@@ -301,10 +292,19 @@ def audit_predictions(
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
     if prevalence is not None:
-        meta |= _about_prevalence(y, units, prevalence)
+        weights = np.ones(cases.n) if units.weights is None else units.weights
+        meta["prevalence"] = float(prevalence)
+        meta["sample_prevalence"] = float(y.mean())
+        meta["n_effective"] = effective_units(weights)
     notes = [*_notes(predictions, rows, units), *cases.notes]
     if reweighted is not None:
-        notes.insert(0, _prevalence_note(meta, units.n))
+        notes.insert(
+            0,
+            f"All numbers are of a population with {100 * meta['prevalence']:.3g} % positives, which is "
+            f"taken as known: {100 * meta['sample_prevalence']:.3g} % of these cases are positive, so each "
+            f"has an importance weight by its label. The {units.n:,} cases are worth "
+            f"{meta['n_effective']:,.0f} of equal weight.",
+        )
     references = _references(predictions, units)
     return Audit(
         rows,
@@ -332,24 +332,6 @@ def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Re
         )
     y = labels_of(predictions.cases)
     return Reweighted.of(y, predictions.only.p, float(prevalence), units.group)
-
-
-def _about_prevalence(y: Int, units: Units, prevalence: float) -> dict[str, Any]:
-    w = np.ones(len(y)) if units.weights is None else units.weights
-    return {
-        "prevalence": float(prevalence),
-        "sample_prevalence": float(y.mean()),
-        "n_effective": effective_units(w),
-    }
-
-
-def _prevalence_note(meta: dict[str, Any], n: int) -> str:
-    return (
-        f"All numbers are of a population with {100 * meta['prevalence']:.3g} % positives, which is taken as "
-        f"known: {100 * meta['sample_prevalence']:.3g} % of these cases are positive, so each has an "
-        f"importance weight by its label. The {n:,} cases are worth "
-        f"{meta['n_effective']:,.0f} of equal weight."
-    )
 
 
 def _checked(predictions: Predictions) -> Predictions:
@@ -440,26 +422,6 @@ def _add_null(
     return bars
 
 
-def _by_difficulty(
-    predictions: Predictions, units: Units, n_resamples: int, seed: int
-) -> list[dict[str, Any]]:
-    cases = predictions.cases
-    assert cases.votes is not None
-    found = votes_by_difficulty(
-        cases.votes,
-        predictions.only.vote_p,
-        of_label=predictions.only.p_reader is None,
-        y=cases.y,
-        p_split=predictions.only.p_split,
-        groups=units.group,
-        n_resamples=n_resamples,
-        seed=seed,
-        sample_weight=units.times,
-        importance=units.weights if units.importance else None,
-    )
-    return [asdict(test) for test in found]
-
-
 def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
     """Score two predictors that know nothing, on the same strata: 1 / C, and the prevalence."""
     cases, p = predictions.cases, predictions.only.p
@@ -467,40 +429,28 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
     n_classes = 2 if p.ndim == 1 else p.shape[1]
     share = np.bincount(y, units.weights, n_classes) / units.n
     title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
+    # A constant ranks nothing.
+    by_labels = [m for m in metrics.METRICS.values() if m.shown and m.in_audit and not m.votes]
+    scores = [m for m in by_labels if m.direction in ("lower", "higher") and m.pairs is None]
     out = []
     for name, constant in ((title, np.full(n_classes, 1 / n_classes)), ("prevalence", share)):
+        # Every case has the same probabilities: one row of each class stands for all of its cases.
+        table = of_two(np.tile(constant, (n_classes, 1)))
         for stratum in ("overall", *cases.stratum_names):
             inside = cases.within(stratum)
             here = units.within(inside)
             row: dict[str, Any] = {"name": name, "stratum": stratum, "n": here.n}
             if here.n:
                 counts = np.bincount(y[inside], here.weights, n_classes)
-                row |= _constant_scores(constant, counts)
+                sample = label_sample(np.arange(n_classes), table, weights=counts)
+                row["mean_p"] = float(constant[1] if n_classes == 2 else constant.max())
+                row |= {metric.key: metric.value(sample) for metric in scores}
                 if cases.votes is not None:
                     votes = cases.votes[inside]
                     probs = np.broadcast_to(constant, votes.shape)
                     row["vote_nll"] = metrics.vote_nll(votes, probs, sample_weight=here.weights)
             out.append(row)
     return out
-
-
-def _constant_scores(constant: Float, counts: NDArray[Any]) -> dict[str, float]:
-    """Score the same probabilities for every case, on so many cases of each class."""
-    label = np.arange(len(constant))
-    table = np.tile(constant, (len(constant), 1))
-    probs = table[:, 1] if len(constant) == 2 else table
-    sample = label_sample(label, probs, weights=counts)
-    scores = {
-        metric.key: metric.value(sample)
-        for metric in metrics.METRICS.values()
-        if metric.shown
-        and metric.direction in ("lower", "higher")
-        and not metric.votes
-        # A constant ranks nothing.
-        and metric.in_audit
-        and metric.pairs is None
-    }
-    return {"mean_p": float(constant[1] if len(constant) == 2 else constant.max()), **scores}
 
 
 def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:

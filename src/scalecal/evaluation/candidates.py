@@ -7,7 +7,7 @@ one never advises what the other would not do.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -28,6 +28,7 @@ from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fit_with_readers, fold_numbers
 from scalecal.cases import BASELINE, Answers, Cases, Predictions
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
+from scalecal.evaluation.judging import lowest
 from scalecal.metrics import nll
 from scalecal.panel import PRIOR_SD_SHIFTED
 from scalecal.readers import Readers
@@ -54,7 +55,7 @@ These have few parameters and stay clear of 0 and 1. Isotonic regression and his
 exactly 0 or 1, which costs them the log loss however many cases there are: they are used when named.
 """
 
-LEAST_IN_FOLD = 10
+MIN_IN_FOLD = 10
 """Cases of a fold below which an audit names no calibrator: the choice would be chance."""
 
 
@@ -151,24 +152,35 @@ class Material:
                 own[name] = values[rows]
         return replace(self, cases=self.cases.take(rows), **own)
 
-    def crossfit(
-        self, candidate: Calibrator, fold: Int, *, strict: bool = True
-    ) -> tuple[Answers, Float]:
-        """Return a candidate's out-of-fold answers, and rho by fold; with `strict` a warning is an error."""
-        with warnings.catch_warnings():
-            if strict:
-                warnings.simplefilter("error", ScalecalWarning)
-            out, rho = crossfit(
-                candidate,
-                self.logits,
-                self.y,
-                fold,
-                votes=self.votes,
-                panel_size=self.panel_size,
-            )
-        if isinstance(label_of(candidate), Identity):
-            out = replace(out, p=self.p)
-        return out, rho
+    def crossfit_all(
+        self,
+        calibrators: Mapping[str, Calibrator],
+        fold: Int,
+        *,
+        strict: bool = True,
+        advance: Callable[[float], object] = lambda _: None,
+    ) -> tuple[dict[str, Answers], dict[str, Float], dict[str, str]]:
+        """Out-of-fold answers of every calibrator, and rho by fold; and why others cannot be fitted.
+
+        One that cannot be fitted in every fold has no answers; with `strict` a warning is reason enough.
+        """
+        answers, rho, failed = {}, {}, {}
+        known: dict[str, Any] = {"votes": self.votes, "panel_size": self.panel_size}
+        for name, calibrator in calibrators.items():
+            advance(1 / len(calibrators))
+            try:
+                with warnings.catch_warnings():
+                    if strict:
+                        warnings.simplefilter("error", ScalecalWarning)
+                    made, rho[name] = crossfit(calibrator, self.logits, self.y, fold, **known)
+            except (InputError, ScalecalWarning) as error:
+                failed[name] = str(error)
+                continue
+            answers[name] = made
+            # The logits of 0 and 1 are finite, so that they would not come back as they were.
+            if isinstance(getattr(calibrator, "label", calibrator), Identity):
+                answers[name] = replace(made, p=self.p)
+        return answers, rho, failed
 
     def loss(self, answers: Answers) -> float:
         """Label NLL of answers to these cases, by which a calibrator is chosen."""
@@ -187,13 +199,6 @@ class Material:
         return f"{text}, fitted on the other folds' cases"
 
 
-def label_of(candidate: Calibrator) -> Calibrator:
-    """What a candidate's label answer comes from, which is all that a choice looks at."""
-    if isinstance(candidate, ReaderOnTop):
-        return candidate.label
-    return candidate
-
-
 def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
     """What is tried: name -> calibrator of the label; the first is to do nothing, where auto chooses."""
     if method in (BASELINE, Identity.name):
@@ -210,42 +215,16 @@ def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
     return out
 
 
-def lowest(losses: Mapping[str, float]) -> str:
-    """The candidate with the lowest loss; of equals the first, which does least.
+def try_candidates(predictions: Predictions) -> Predictions | None:
+    """Try the candidates on labelled predictions; None where cases are too few to choose by.
 
-    The lowest is taken even where it is lower by chance: asking for one standard error would lose more on
-    miscalibrated models than it saves on calibrated ones.
+    Returns
+    -------
+    The predictions, beside them the cross-fitted answers of the calibrator that `scalecal calibrate` would
+    choose (unless that is to do nothing), and in ``meta["candidates"]`` what was found: ``losses`` (name ->
+    cross-fitted label NLL, the first is to do nothing), ``chosen``, ``about`` (what the chosen one does, in a
+    phrase) and ``adds_reader`` (whether `scalecal calibrate` adds a reader's answer).
     """
-    return min(losses, key=lambda name: losses[name])
-
-
-@dataclass(frozen=True, eq=False)
-class Tried:
-    """What an audit found by trying the candidates.
-
-    Attributes
-    ----------
-    losses : dict
-        Name -> cross-fitted label NLL; the first is to do nothing.
-    chosen : str
-        What `scalecal calibrate` would choose.
-    answers : Answers or None
-        The chosen one's cross-fitted answers; None where it is to do nothing.
-    about : str
-        What the chosen one does, in a phrase.
-    adds_reader : bool
-        Whether `scalecal calibrate` adds a reader's answer.
-    """
-
-    losses: dict[str, float]
-    chosen: str
-    answers: Answers | None
-    about: str
-    adds_reader: bool
-
-
-def try_candidates(predictions: Predictions) -> Tried | None:
-    """Try the candidates on labelled predictions; None where cases are too few to choose by."""
     own = predictions.only
     if not np.isfinite(as_logits(own.p)).all():
         return None
@@ -256,18 +235,18 @@ def try_candidates(predictions: Predictions) -> Tried | None:
             fold = fold_numbers(data.y, groups=data.groups)
     except (InputError, ScalecalWarning):
         return None
-    if min(np.bincount(fold, minlength=5)) < LEAST_IN_FOLD:
+    if min(np.bincount(fold, minlength=5)) < MIN_IN_FOLD:
         return None
-    answers: dict[str, Answers] = {}
-    for name, label in labels_tried(data, "auto").items():
-        try:
-            answers[name], _ = data.crossfit(label, fold)
-        except (InputError, ScalecalWarning):
-            continue  # it cannot be fitted in every fold, so it is no candidate
+    answers, _, _ = data.crossfit_all(labels_tried(data, "auto"), fold)
     losses = {name: data.loss(found) for name, found in answers.items()}
     chosen = lowest(losses)
-    kept = None
-    if chosen not in NOTHING:
-        kept = replace(own, p=answers[chosen].p)
-    adds_reader = data.source is not None and own.p_reader is None
-    return Tried(losses, chosen, kept, data.words(chosen), adds_reader)
+    found = {
+        "losses": losses,
+        "chosen": chosen,
+        "about": data.words(chosen),
+        "adds_reader": data.source is not None and own.p_reader is None,
+    }
+    tried = replace(predictions, meta={**predictions.meta, "candidates": found})
+    if chosen in NOTHING:
+        return tried
+    return tried.with_answers({(chosen, 0): replace(own, p=answers[chosen].p)})

@@ -1,7 +1,8 @@
 """A cell: one data set with one encoder, its test cases and every method's predictions on them.
 
 Everything a run reports (tables, figures, claims) is a function of its cells, so it can be made again
-from the files of the cells alone, without training.
+from the files of the cells alone, without training. Predictions of one method are also written as a table
+that `scalecal audit` reads.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from scalecal.calibrators.base import as_logits
 from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
-from scalecal.io.boundary import check_document, read_document, reading
-from scalecal.io.store import output_folder, write_json
+from scalecal.io.boundary import read_document, reading
+from scalecal.io.store import is_own, output_folder, write_file, write_json
 from scalecal.io.tables import read_parquet
 from scalecal.metrics.reweighting import Reweighted
-from scalecal.panel import check_rho
+from scalecal.panel import check_rho, split_probability, vote_log_pmf
 from scalecal.votes import STRATA, stratum_codes
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 PUBLISHED, VOTED = "panel-published", "panel-votes"
@@ -97,7 +99,9 @@ def _columns(prefix: str, n_classes: int) -> list[str]:
 
 
 def _prob_columns(prefix: str, n_classes: int) -> list[str]:
-    return [prefix] if n_classes == 2 else _columns(prefix, n_classes)
+    if n_classes == 2:
+        return [prefix]
+    return _columns(prefix, n_classes)
 
 
 def _cases_table(cases: Cases) -> pa.Table:
@@ -123,40 +127,45 @@ def _cases_table(cases: Cases) -> pa.Table:
 def _predictions_table(cell: Predictions) -> pa.Table:
     import pyarrow as pa
 
-    parts = list(cell.answers.items())
-    sizes = [len(part) for _, part in parts]
-    names = cell.methods
-    method = np.repeat([names.index(name) for (name, _), _ in parts], sizes)
-    index = np.concatenate([np.zeros(0, np.int64), *(part.index for _, part in parts)])
+    parts, names = list(cell.answers.values()), cell.methods
+    sizes = [len(part) for part in parts]
+    method = np.repeat([names.index(name) for name, _ in cell.answers], sizes)
+    index = np.concatenate([np.zeros(0, np.int64), *(part.index for part in parts)])
     columns: dict[str, Any] = {
         "method": pa.DictionaryArray.from_arrays(
             pa.array(method.astype(np.int32)), pa.array(names, pa.string())
         ),
-        "seed": pa.array(np.repeat([seed for (_, seed), _ in parts], sizes).astype(np.int64)),
+        "seed": pa.array(np.repeat([seed for _, seed in cell.answers], sizes).astype(np.int64)),
         "id": pa.DictionaryArray.from_arrays(
             pa.array(index.astype(np.int32)), pa.array(cell.cases.names.tolist(), pa.string())
         ),
     }
     for prefix in ("p", "p_reader"):
-        values = [getattr(part, prefix) for _, part in parts]
-        if prefix == "p_reader" and all(v is None for v in values):
-            continue
-        names = _prob_columns(prefix, len(cell.cases.classes))
-        blank = np.full((1, len(names)), np.nan)
-        filled = [
-            np.repeat(blank, size, axis=0) if v is None else v.reshape(size, -1)
-            for v, size in zip(values, sizes, strict=True)
-        ]
-        table = np.concatenate([blank[:0], *filled])
-        columns |= {
-            name: pa.array(np.ascontiguousarray(table[:, c])) for c, name in enumerate(names)
-        }
-    if any(part.rho for _, part in parts):
-        columns["rho"] = pa.array(np.repeat([part.rho for _, part in parts], sizes))
-    if any(part.p_split is not None for _, part in parts):
-        split = [np.full(len(p), np.nan) if p.p_split is None else p.p_split for _, p in parts]
-        columns["p_split"] = pa.array(np.concatenate(split))
+        table = _stacked(parts, prefix)
+        if table is not None:
+            named = _prob_columns(prefix, len(cell.cases.classes))
+            by_class = np.ascontiguousarray(table.reshape(len(index), -1).T)
+            columns |= dict(zip(named, map(pa.array, by_class), strict=True))
+    if any(part.rho for part in parts):
+        columns["rho"] = pa.array(np.repeat([part.rho for part in parts], sizes))
+    split = _stacked(parts, "p_split")
+    if split is not None:
+        columns["p_split"] = pa.array(split)
     return pa.table(columns)
+
+
+def _stacked(parts: Sequence[Answers], name: str) -> Float | None:
+    """A column of all answers, NaN where some have none; None where none has it."""
+    shapes = [column.shape[1:] for part in parts if (column := getattr(part, name)) is not None]
+    if not shapes:
+        return None
+    stacked = np.full((sum(map(len, parts)), *shapes[0]), np.nan)
+    start = 0
+    for part in parts:
+        if getattr(part, name) is not None:
+            stacked[start : start + len(part)] = getattr(part, name)
+        start += len(part)
+    return stacked
 
 
 def write_cell(folder: str | Path, cell: Predictions, *, kind: str = "reproduce") -> None:
@@ -193,7 +202,9 @@ def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
     if not set(names) <= set(table.column_names):
         return None
     values = np.column_stack([np.asarray(table[c].to_numpy(), np.float64) for c in names])
-    return values[:, 0] if n_classes == 2 else values
+    if n_classes == 2:
+        return values[:, 0]
+    return values
 
 
 def _read_answers(path: Path, cases: Cases) -> dict[tuple[str, int], Answers]:
@@ -215,8 +226,11 @@ def _read_answers(path: Path, cases: Cases) -> dict[tuple[str, int], Answers]:
         raise InputError(
             f"{path} has predictions for cases that cases.parquet lacks: {rows(index < 0)}"
         )
-    rho = np.zeros(len(index)) if "rho" not in table.column_names else table["rho"].to_numpy()
-    split = table["p_split"].to_numpy() if "p_split" in table.column_names else None
+    rho, split = np.zeros(len(index)), None
+    if "rho" in table.column_names:
+        rho = table["rho"].to_numpy()
+    if "p_split" in table.column_names:
+        split = table["p_split"].to_numpy()
     names = method.dictionary.to_pylist()
     seed = table["seed"].to_numpy().astype(np.int64)
     code = method.indices.to_numpy().astype(np.int64)
@@ -305,65 +319,89 @@ def _part(path: Path, what: str) -> Iterator[Path]:
         yield path
 
 
-class _Shift(msgspec.Struct):
-    train: str
-    test: str
-
-
-class _Dataset(msgspec.Struct):
-    name: str = ""
-    classes: list[str] = []
-    data: str | None = None
-    sha256: str = ""
-    n: int = 0
-    shift: _Shift | None = None
-
-
-class _Encoder(msgspec.Struct):
-    name: str = ""
-
-
-class _Options(msgspec.Struct):
-    n_bins: int | None = None
-    n_resamples: int | None = None
-    seed: int | None = None
-    prevalence: float | None = None
-
-
-class _Calibration(msgspec.Struct):
-    after: str
-    about: dict[str, str]
-
-
-class _Meta(msgspec.Struct):
-    """What ``run.json`` holds, as far as anything reads it."""
-
-    kind: str = ""
-    title: str | None = None
-    version: str = ""
-    command: list[str] = []
-    options: _Options | None = None
-    calibration: _Calibration | None = None
-    files: dict[str, Any] | None = None
-    preset: str | None = None
-    stand_in: list[str] = []
-    seeds: list[int] = []
-    dataset: _Dataset | None = None
-    encoder: _Encoder | None = None
-    methods: list[str] = []
-    variants: dict[str, str] = {}
-    notes: list[str] | None = None
-    packages: dict[str, str] | None = None
-    settings: dict[str, Any] = {}
-    left_out: dict[str, str] = {}
-    capped: dict[str, int] = {}
-    trained_with: list[int] = []
-    cells: list[str] = []
-
-
 def read_meta(folder: Path) -> dict[str, Any]:
-    """Return what ``run.json`` of a run folder says, after a look at the type of every entry."""
+    """Return what ``run.json`` of a run folder says, which must be as scalecal wrote it."""
     file = folder / "run.json"
     meta = read_document(file, dict[str, Any], advice=_AGAIN)
-    check_document(file, meta, _Meta, advice=_AGAIN)
+    # What the folder's own record vouches for needs no check of its entries.
+    if not is_own(file):
+        raise InputError(f"{file} was changed since it was written. {_AGAIN}")
     return meta
+
+
+# Predictions for a user
+
+
+def predictions_table(
+    predictions: Predictions, *, n_raters: ArrayLike | None = None, votes_law: int | None = None
+) -> pd.DataFrame:
+    """Return id, p and p_reader (by class), and what is known of the cases: label, votes, group, split.
+
+    Parameters
+    ----------
+    predictions
+        A model's answers.
+    n_raters
+        Readers of the panel whose split is predicted: adds ``p_split`` beside ``rho``, where there is
+        a reader's answer and the cases have none yet.
+    votes_law
+        Readers m whose votes are predicted: adds ``p_votes_0`` .. ``p_votes_m``, the probabilities of k
+        positive votes (``p_votes_<class>_k`` with more than two classes).
+    """
+    import pandas as pd
+
+    cases, own = predictions.cases, predictions.only
+    probs, reader = own.p, own.p_reader
+    table: dict[str, Any] = {"id": cases.names, **_by_class("p", probs, cases.classes)}
+    if reader is not None:
+        logits, rho = as_logits(reader), own.rho
+        table |= {**_by_class("p_reader", reader, cases.classes), "rho": np.full(cases.n, rho)}
+        if n_raters is not None and own.p_split is None:
+            table["p_split"] = split_probability(logits, rho, n_raters)
+        if votes_law is not None:
+            law = np.exp(vote_log_pmf(logits, rho, votes_law))
+            for k in range(votes_law + 1):
+                named = _by_class("p_votes", law[..., k], cases.classes)
+                table |= {f"{name}_{k}": values for name, values in named.items()}
+    if own.p_split is not None:
+        table["p_split"] = own.p_split
+    if cases.y is not None and (cases.y >= 0).any():
+        names = np.array([*cases.classes, None], dtype=object)
+        # One probability goes with labels 0 and 1; the class names are in the probe's own file.
+        numbers = pd.Series(cases.y, dtype="Int64").mask(cases.y < 0)
+        table["label"] = numbers
+        if probs.ndim > 1:
+            table["label"] = names[cases.y]
+    if cases.votes is not None:
+        if len(cases.classes) == 2:
+            table |= {"votes": cases.votes[:, 1], "n_raters": cases.votes.sum(axis=1)}
+        else:
+            table |= _by_class("votes", cases.votes, cases.classes)
+    elif cases.n_raters is not None:
+        table["n_raters"] = cases.n_raters
+    if cases.strata is not None and not cases.agreement:
+        table["stratum"] = cases.strata.values
+    if cases.groups is not None:
+        table["group"] = cases.groups.values
+    if cases.split is not None:
+        table["split"] = cases.split.values
+    return pd.DataFrame(table)
+
+
+def _by_class(name: str, values: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[Any]]:
+    if values.ndim == 1:
+        return {name: values}
+    return {f"{name}_{label}": values[:, c] for c, label in enumerate(classes)}
+
+
+def write_table(
+    table: pd.DataFrame, path: str | Path, *, inputs: Sequence[str | Path | None] = ()
+) -> None:
+    """Write CSV or Parquet by the file's ending; never to one of the `inputs`."""
+    path = Path(path)
+    if path.suffix not in (".csv", ".parquet"):
+        raise InputError(f"predictions are written as .csv or .parquet, got {path.name}")
+    content: str | bytes = table.to_csv(index=False, lineterminator="\n")
+    if path.suffix == ".parquet":
+        content = table.to_parquet(index=False)
+    write_file(path, content, kind="predict", inputs=inputs)

@@ -1,17 +1,24 @@
-"""Numbers of an evaluation by method and stratum: means over seeds, nulls, paired changes, shares."""
+"""Numbers of an evaluation by method and stratum: means over seeds, nulls, paired changes, shares.
+
+Every comparison on the same cases is made here: methods with the baseline, models with the first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import stdtr
 
 from scalecal.cases import BASELINE, Predictions
 from scalecal.checks import Float, InputError
+from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.scores import Nulls, Resampled
-from scalecal.inference.paired import Contrast, contrast_of
+from scalecal.inference.paired import Contrast, contrast_of, recovered_share
+from scalecal.inference.units import student_error
+from scalecal.metrics import METRICS, holm
 from scalecal.metrics.columns import chosen
 from scalecal.probes.methods import METHODS
 
@@ -46,8 +53,8 @@ def changed_metrics(stratum: str) -> list[str]:
 
 def preset_of(cell: Predictions, method: str) -> str:
     """Preset a method was trained by in this run."""
-    own = METHODS[method if method in METHODS else BASELINE].preset
-    return str(cell.meta.get("preset") or own)
+    record = METHODS.get(method, METHODS[BASELINE])
+    return str(cell.meta.get("preset") or record.preset)
 
 
 def method_rows(
@@ -95,34 +102,110 @@ def null_band(by_seed: Sequence[Float | None]) -> dict[str, float]:
     return {"null": middle, "null_low": float(ends[0]), "null_high": float(ends[1])}
 
 
+def _paired(
+    cell: Predictions, drawn: Resampled, method: str, stratum: str, metric: str
+) -> tuple[Contrast, Float] | None:
+    """A method against the baseline, and their difference in every resample; None where undefined."""
+    try:
+        a, b = (drawn.drawn(cell.encoder, m, stratum, metric) for m in (cell.baseline, method))
+        return contrast_of(a, b), b.samples - a.samples
+    except InputError:  # no votes, more than two classes, an empty stratum, no seed in common
+        return None
+
+
 def paired_changes(cell: Predictions, drawn: Resampled) -> Changes:
     """Every method's changes against the baseline: cases (or groups) resampled, means over seeds.
 
     `p` is the larger p-value of both kinds of noise, `sd` the change's spread over resamples, `units` what
     was resampled. Too few groups leave the difference alone.
     """
-    base = cell.baseline
     out: Changes = {}
     for method in cell.methods:
-        if not set(cell.seeds(method)) & set(cell.seeds(base)):
+        if not set(cell.seeds(method)) & set(cell.seeds(cell.baseline)):
             continue
         out[method] = {}
         for stratum in ("overall", *cell.stratum_names):
             by_metric = {}
             for metric in changed_metrics(stratum):
-                try:
-                    a, b = (drawn.drawn(cell.encoder, m, stratum, metric) for m in (base, method))
-                    change = contrast_of(a, b)
-                except InputError:
-                    continue  # not defined here: no votes, more than two classes, an empty stratum
-                if np.isfinite(change.difference):
-                    drawn_change = b.samples - a.samples
-                    sd = float("nan")
-                    if np.isfinite(drawn_change).any():
-                        sd = float(np.nanstd(drawn_change, ddof=1))
-                    by_metric[metric] = {**change_of(change), "sd": sd, "units": change.units}
+                paired = _paired(cell, drawn, method, stratum, metric)
+                if paired is None or not np.isfinite(paired[0].difference):
+                    continue
+                change, resampled = paired
+                sd = float("nan")
+                if np.isfinite(resampled).any():
+                    sd = float(np.nanstd(resampled, ddof=1))
+                by_metric[metric] = {**change_of(change), "sd": sd, "units": change.units}
             out[method][stratum] = by_metric
     return out
+
+
+def differing_metrics() -> list[str]:
+    """Metrics by which models are compared, those that are tested first."""
+    tested = chosen(lambda metric: metric.tested)
+    others = chosen(lambda metric: metric.resampled and metric.in_audit and not metric.tested)
+    return [*tested, *others]
+
+
+def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
+    """Differences of all models to the baseline, by stratum and metric, each with its paired bootstrap.
+
+    Differences of the same cases share those cases' noise, so that a bootstrap of them is sound even
+    for ECE, whose own bootstrap is not. Rows hold model, stratum, metric, n, a (the baseline's value), b (the
+    model's), difference (b - a), low, high, p_value, and p_holm, which is adjusted over all models for
+    the tested metrics (over all cases and in strata apart) and is NaN for the others.
+    """
+    out: list[Row] = []
+    families: dict[bool, list[Row]] = {True: [], False: []}
+    for model in cell.methods:
+        if model == cell.baseline:
+            continue
+        for stratum in ("overall", *cell.stratum_names):
+            for metric in differing_metrics():
+                paired = _paired(cell, drawn, model, stratum, metric)
+                if paired is None:
+                    continue
+                change, resampled = paired
+                row: Row = {
+                    "model": model,
+                    "stratum": stratum,
+                    "metric": metric,
+                    "n": change.n,
+                    "a": change.reference,
+                    "b": change.value,
+                    "difference": change.difference,
+                    "low": change.low,
+                    "high": change.high,
+                    "p_value": change.p_cases,
+                    "p_holm": float("nan"),
+                }
+                out.append(row)
+                if METRICS[metric].tested:
+                    row["p_holm"] = _tail(resampled, change.p_cases, change.units)
+                    families[stratum == "overall"].append(row)
+    # Over all cases and in strata apart: many strata must not cost the whole its power.
+    for rows in families.values():
+        adjusted = holm([row["p_holm"] for row in rows] or [float("nan")])
+        for row, p in zip(rows, adjusted, strict=False):
+            row["p_holm"] = float(p)
+    return out
+
+
+def _tail(samples: Float, p: float, units: int) -> float:
+    """A p-value that holds far in the tail too: by Student's t from the spread of the resamples.
+
+    Counts of R resamples end at 2 / (R + 1), which Holm's rule would multiply above any level, and have
+    the tails of a normal law, too thin for few units. Of a count that did not end the larger p is taken.
+    """
+    known = samples[np.isfinite(samples)]
+    if not len(known):
+        return p
+    error, degrees = student_error(float(known.std(ddof=1)), units)
+    if not error > 0:
+        return p
+    by_t = 2.0 * float(stdtr(degrees, -abs(known.mean()) / error))
+    if p > 2.0 / (len(known) + 1):
+        return max(p, by_t)
+    return by_t
 
 
 def change_of(change: Contrast) -> dict[str, float]:
@@ -160,4 +243,134 @@ def scale_contrasts(cell: Predictions, drawn: Resampled) -> dict[str, Any]:
         if {"scale", rival} <= set(cell.methods):
             contrast = drawn.contrast("scale", rival, metric=metric)
             out[name] = {**asdict(contrast), "p_value": contrast.p_value, "metric": metric}
+    return out
+
+
+# What votes would buy: the panel by number of voted cases, and what an error of kappa would cost
+
+READS = ("panel", "single")
+
+
+Losses = dict[str, Float]
+"""Metric -> loss of each test case of a seed; NaN where a case has no votes."""
+
+
+class AtKappa(NamedTuple):
+    """The panel of the published numbers at one kappa, in one seed: its rho and the cases' losses."""
+
+    kappa: float
+    rho: float
+    losses: Losses
+
+
+@dataclass(frozen=True, eq=False)
+class VotedCurve:
+    """Scores of the panel by number of voted cases.
+
+    Attributes
+    ----------
+    scores : list of dict
+        One per seed, draw, kind of reads, number of voted cases and metric: keys ``seed``, ``voted``,
+        ``reads``, ``draw``, ``metric``, ``value``, ``floor``.
+    losses : dict
+        (voted, reads) -> seed -> losses of ``vote_nll`` and ``nll``, means over draws.
+    notes : list of str
+        Which numbers were left out, and why.
+    by_kappa : dict
+        Factor -> seed -> `panel-published` with its kappa multiplied by the factor; empty where it
+        cannot be fitted.
+    """
+
+    scores: list[dict[str, Any]]
+    losses: dict[tuple[int, str], dict[int, Losses]]
+    notes: list[str]
+    by_kappa: dict[float, dict[int, AtKappa]] = field(default_factory=dict)
+
+    @classmethod
+    def joined(cls, parts: Sequence[VotedCurve]) -> VotedCurve:
+        """One curve of several seeds' curves."""
+        losses: dict[tuple[int, str], dict[int, Losses]] = {}
+        by_kappa: dict[float, dict[int, AtKappa]] = {}
+        for part in parts:
+            for key, by_seed in part.losses.items():
+                losses.setdefault(key, {}).update(by_seed)
+            for factor, at in part.by_kappa.items():
+                by_kappa.setdefault(factor, {}).update(at)
+        scores = [row for part in parts for row in part.scores]
+        notes = list(dict.fromkeys(n for part in parts for n in part.notes))
+        # A seed's published numbers may be of no use: then the others' means would be of other cases.
+        whole = by_kappa if all(part.by_kappa for part in parts) else {}
+        return cls(scores, losses, notes, whole)
+
+
+def voted_points(cell: Predictions, drawn: Resampled, curve: VotedCurve | None) -> Row | None:
+    """Share recovered and change of label NLL by number of voted cases and kind of reads.
+
+    Intervals are over test cases, of means over seeds and draws; `draws_low` and `draws_high` are the
+    10th and 90th percentile of the share over draws. `all` is the panel fitted to all votes.
+    """
+    import pandas as pd
+
+    if curve is None:
+        return None
+    scores = pd.DataFrame(curve.scores)
+    start = drawn.drawn(cell.encoder, BASELINE, "overall", "vote_nll")
+    best = drawn.drawn(cell.encoder, REFERENCE, "overall", "vote_nll")
+    gain = start.value - best.value
+    points = []
+    for (n, reads), by_seed in sorted(curve.losses.items()):
+        inside = scores[(scores["voted"] == n) & (scores["reads"] == reads)]
+        table = inside.pivot_table(index=["seed", "draw"], columns="metric", values="value")
+        spread = (start.value - table["vote_nll"].groupby("draw").mean()) / gain
+        gains = _gains(cell, drawn, by_seed)
+        point = {"voted": n, "reads": reads, **gains, "draws_low": None, "draws_high": None}
+        if gains["share"] is not None:
+            point["draws_low"] = float(spread.quantile(0.1))
+            point["draws_high"] = float(spread.quantile(0.9))
+        for metric in compared_metrics():
+            if metric in table:
+                point[metric] = float(table[metric].mean())
+        points.append(point)
+    draws = int(scores["draw"].max()) + 1 if len(scores) else 0
+    out = {"points": points, "n_draws": draws, "all": recovered(cell, drawn, VOTED)}
+    return {**out, "published": recovered(cell, drawn, PUBLISHED)}
+
+
+def _gains(cell: Predictions, drawn: Resampled, by_seed: Mapping[int, Losses]) -> Row:
+    """Share recovered, and changes against the baseline, of given losses of the test cases by seed."""
+    own = {
+        metric: drawn.mean_of(
+            cell.encoder,
+            {s: (cell.answers[VOTED, s].index, kept[metric]) for s, kept in by_seed.items()},
+        )
+        for metric in ("nll", "vote_nll")
+    }
+    base = {m: drawn.drawn(cell.encoder, BASELINE, "overall", m) for m in own}
+    best = drawn.drawn(cell.encoder, REFERENCE, "overall", "vote_nll")
+    share = recovered_share(base["vote_nll"], best, own["vote_nll"])
+    out: Row = {"share": None, "low": None, "high": None}
+    if np.isfinite(share.share):
+        out = {"share": share.share, "low": share.low, "high": share.high}
+    return {
+        **out,
+        "reason": share.reason,
+        "changes": {m: change_of(contrast_of(base[m], own[m])) for m in own},
+        **{m: own[m].value for m in own},
+    }
+
+
+def kappa_sensitivity(
+    cell: Predictions, drawn: Resampled, curve: VotedCurve | None
+) -> list[Row] | None:
+    """What an error of the published kappa costs: `panel-published` at each multiple of it.
+
+    Kappa and rho are means over seeds, where these have their own.
+    """
+    if curve is None or not curve.by_kappa:
+        return None
+    out = []
+    for factor, by_seed in sorted(curve.by_kappa.items()):
+        mean = {k: np.mean([getattr(at, k) for at in by_seed.values()]) for k in ("kappa", "rho")}
+        gains = _gains(cell, drawn, {seed: at.losses for seed, at in by_seed.items()})
+        out.append({"factor": factor, **mean, **gains})
     return out

@@ -1,33 +1,60 @@
-"""What the figures of an evaluation show: reliability, referral, decision curves, softening."""
+"""What the figures of an evaluation show: reliability, referral by confidence, decision curves.
+
+Against votes, the votes of one case go together beyond what its probability explains, so cases are the units:
+each adds its share of positive votes. How far they go together is estimated from the cases themselves. Where
+cases come in groups, these are the units.
+
+In decision curves labels judge `p`, and votes judge `p_reader`, or `p` where there is none, with the share of
+positive votes as the outcome. Within a stratum the share of positives, and so the benefit of treating all, is
+that of the stratum: strata of agreement are known only after the readers voted, and no decision is taken in
+them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logit
 
 from scalecal.cases import Predictions
-from scalecal.checks import Float
+from scalecal.checks import MOST_RHO, Float, Int, as_rng
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import weights_of
-from scalecal.evaluation.changes import null_band
-from scalecal.evaluation.decision_curves import CHOSEN, decision_rows
-from scalecal.evaluation.frontier import HARD, frontier_curve, frontier_methods, planes
-from scalecal.metrics.arguments import read_hard_event
+from scalecal.evaluation.changes import Row, null_band
+from scalecal.inference.units import Units, unit_interval
+from scalecal.metrics.arguments import blocks, event_probs, read_event, read_hard_event
+from scalecal.metrics.benefit import check_thresholds
+from scalecal.metrics.binning import Bins, bin_index, bins
+from scalecal.metrics.grouping import flipped, group_totals, pooled, read_groups, too_few
+from scalecal.metrics.proper import EPS
+from scalecal.panel import vote_log_pmf
 
-THRESHOLDS = (0.8, 0.9, 0.95)
+if TYPE_CHECKING:
+    import pandas as pd
+
+REFERRED_BELOW = (0.8, 0.9, 0.95)
 """Confidence below which a case goes to a second reader, for the table."""
 
-LEAST_GAIN = 0.0005
-"""Least difference to softening that is one: smaller ones are printed as zero."""
+THRESHOLDS: Float = np.arange(1, 100) / 100
+"""Thresholds of a curve."""
+
+CHOSEN = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+"""Thresholds of tables."""
+
+DECISION_COLUMNS = (
+    *("judge", "probability", "stratum", "n", "threshold", "prevalence", "treated", "net_benefit"),
+    *("net_benefit_low", "net_benefit_high", "treat_all", "gain", "gain_low", "gain_high"),
+)
+"""Columns of a decision curve."""
 
 DECISION_THRESHOLDS: Float = np.unique([*CHOSEN, *(np.arange(1, 50) / 50)])
 """Thresholds of the decision curves on a page."""
 
 _CURVE_POINTS = 60  # of a referral curve: more would not be seen on a page
-
-Row = dict[str, Any]
 
 
 def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
@@ -43,70 +70,193 @@ def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
         else:
             panel |= {k: row.get(k) for k in ("null", "null_low", "null_high")}
         table, bars = audit.reliability(row["name"])
-        panel["bins"] = [
-            {
-                **{k: float(getattr(table, k)[b]) for k in ("lo", "hi", "mean_p", "mean_y")},
-                "n": int(table.n[b]),
-                "bar_lo": float(bars.lo[b]),
-                "bar_hi": float(bars.hi[b]),
-            }
-            for b in table.n.nonzero()[0]
-        ]
+        panel["bins"] = _bin_facts(table, bars.lo, bars.hi)
         panels.append(panel)
     return panels
 
 
-def frontier_facts(
-    cell: Predictions, rows: Sequence[Row], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The softening curve of the baseline, every method's place, and its difference to softening.
+class VoteBins(NamedTuple):
+    """What fell into each bin, and where calibrated probabilities of a vote would put it.
 
-    A point's interval is that of its paired change against the baseline, set beside the baseline's
-    own value; the baseline itself has none.
+    `table` has the mean share of positive votes as `mean_y`; `votes` counts them; `drawn` holds the
+    bins' sums of probability less share that chance alone gives, (n_resamples, n_bins); `rho` is the
+    correlation of two votes on a case behind them, NaN where it is unknown and votes are taken to agree.
     """
-    base, hard = cell.baseline, cell.hardest
-    value = {(r["method"], r["stratum"]): r for r in rows}
-    points = []
-    for method in cell.methods:
-        point: Row = {"method": method}
-        for axis, metric in planes().items():
-            stratum = hard if axis.endswith(HARD) else "overall"
-            row = value.get((method, stratum), {})
-            if metric not in row:
-                continue
-            point[axis] = row[metric]
-            change = row["changes"].get(metric)
-            start = value.get((base, stratum), {}).get(metric)
-            if change and start is not None and method != base:
-                point[f"{axis}_low"] = start + change["low"]
-                point[f"{axis}_high"] = start + change["high"]
-        points.append(point)
-    curve = frontier_curve(cell, baseline=base, n_bins=options["n_bins"])
-    beyond = frontier_methods(cell, baseline=base, **options)
+
+    table: Bins
+    votes: Int
+    drawn: Float
+    rho: float
+
+
+def vote_correlation(share: Float, p: Float, m: Int, cell: Int, w: Float) -> float:
+    r"""Correlation of two votes on a case that its probability does not explain, by moments.
+
+    With residuals :math:`r = f - p` of the shares, :math:`Var(r) = p (1 - p) (1/m + (1 - 1/m) \rho)`.
+    Residuals are centred in each bin, so that miscalibration is not taken for correlation; a bin of n
+    cases then has :math:`1 - 1/n` of their variance. Between 0 and 0.99; NaN where no bin with two cases
+    has two votes on one.
+    """
+    mass = np.bincount(cell, w)[cell]
+    kept = w * (1.0 - 1.0 / mass)
+    residual = share - p
+    centred = residual - np.bincount(cell, w * residual)[cell] / mass
+    variance = p * (1.0 - p)
+    alone, together = kept @ (variance / m), kept @ (variance * (1.0 - 1.0 / m))
+    if together <= 0.0:
+        return float("nan")
+    return float(np.clip((w @ centred**2 - alone) / together, 0.0, MOST_RHO))
+
+
+def vote_bins(
+    votes: Int,
+    probs: Float,
+    *,
+    groups: Int | None = None,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+    seed: int | np.random.Generator | None = 0,
+    sample_weight: Float | None = None,
+    importance: Float | None = None,
+) -> VoteBins:
+    """Compare the share of positive votes with the probability of one, bin by bin.
+
+    For calibrated probabilities the votes of a case are drawn from the beta-binomial law with their
+    mean and the correlation of `vote_correlation`, from the mixture of the laws of a bin's cases with
+    as many readers, which is a little wider than each case's own. With groups, what each adds to the bins
+    gets a random sign instead (`scalecal.metrics.grouping`); too few of them give NaN.
+
+    Parameters
+    ----------
+    votes : array (n, C)
+    probs : array (n,) or (n, C)
+        With more than two classes the event is a vote for the top class.
+    groups, n_bins, n_resamples, seed, sample_weight
+        As `scalecal.metrics.resampled_residuals`.
+    importance
+        (n,) weights of cases that were sampled by class; what chance does to them is not known (NaN).
+
+    Examples
+    --------
+    >>> found = vote_bins(np.array([[4, 3], [1, 6], [7, 0]]), np.array([0.45, 0.8, 0.1]), n_bins=2)
+    >>> found.table.n.tolist(), found.votes.tolist(), found.table.mean_y.round(3).tolist()
+    ([2, 1], [14, 7], [0.214, 0.857])
+    """
+    m = votes.sum(axis=1)
+    some = m > 0
+    weights = sample_weight if importance is None else importance
+    m, w = m[some], np.ones(int(some.sum())) if weights is None else weights[some]
+    shares = votes[some] / m[:, None]
+    table = bins(shares, probs[some], n_bins=n_bins, sample_weight=w)
+    p, share = event_probs(probs[some]), read_event(shares, probs[some]).y
+    cell = bin_index(p, n_bins=n_bins)
+    rho = vote_correlation(share, p, m, cell, w)
+    if importance is not None:
+        table = replace(table, n=np.bincount(cell, minlength=n_bins))
+    times = w if importance is None else np.ones(len(m))
+    counted = np.rint(np.bincount(cell, times * m, n_bins)).astype(np.int64)
+    rng, drawn = as_rng(seed), np.zeros((n_resamples, n_bins))
+    unit = read_groups(None if groups is None else groups[some], len(p))
+    if importance is not None or too_few(unit):
+        return VoteBins(table, counted, np.full_like(drawn, np.nan), rho)
+    if unit is not None:
+        sums = group_totals(p - share, pooled(unit, rng), cell, n_bins)
+        return VoteBins(table, counted, flipped(sums, n_resamples, rng), rho)
+    for size in np.unique(m).tolist():
+        law = np.zeros((n_bins, size + 1))
+        here = np.flatnonzero(m == size)
+        for part in blocks(len(here), 1 << 14):
+            rows = here[part]
+            z = logit(np.clip(p[rows], EPS, 1.0 - EPS))
+            pmf = np.exp(vote_log_pmf(z, MOST_RHO if np.isnan(rho) else rho, size))
+            np.add.at(law, cell[rows], w[rows, None] * pmf)
+        of_share = np.arange(size + 1) / size
+        for b in np.flatnonzero(law.any(axis=1)):
+            count = int(np.rint(law[b].sum()))
+            seen = rng.multinomial(count, law[b] / law[b].sum(), size=n_resamples)
+            drawn[:, b] += count * (law[b] @ of_share) / law[b].sum() - seen @ of_share
+    return VoteBins(table, counted, drawn, rho)
+
+
+def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]]:
+    """Reliability of an audit's probabilities against readers' votes, as facts: one panel per row.
+
+    For all cases, and for strata that the votes did not make (within those the share of votes is what
+    the stratum was chosen by). Empty without votes.
+
+    Returns
+    -------
+    list of dict
+        ``stratum, n`` (cases with votes), ``votes``, ``judges`` ("p_reader" or "p"), ``rho`` (the
+        correlation behind the bars), ``ece, null, null_low, null_high`` (of the bins, and what
+        calibrated probabilities would show: mean, 5th and 95th percentile) and ``bins``: for each
+        filled bin ``lo, hi, mean_p, mean_y`` (mean share of positive votes), ``n, votes, bar_lo,
+        bar_hi`` (the central `level` of calibrated ones).
+
+    Examples
+    --------
+    >>> from scalecal import audit
+    >>> rng = np.random.default_rng(0)
+    >>> chance = rng.uniform(size=300)
+    >>> votes = rng.binomial(5, chance)
+    >>> panel = vote_reliability(audit(votes > 2, chance, votes=votes, n_raters=5).audit)[0]
+    >>> panel["n"], panel["votes"], len(panel["bins"]), panel["ece"] < panel["null_high"]
+    (300, 1500, 15, True)
+    """
+    source = audit.by_votes or audit
+    predictions, meta = source.predictions, audit.meta
+    cases = predictions.cases
+    panels: list[dict[str, Any]] = []
+    if cases.votes is None:
+        return panels
+    names = () if cases.agreement else audit.shown_strata
+    for name in ("overall", *names):
+        inside = cases.within(name)
+        votes = cases.votes[inside]
+        if not votes.any():
+            continue
+        made = vote_bins(
+            votes,
+            predictions.only.vote_p[inside],
+            groups=None if cases.group_codes is None else cases.group_codes[inside],
+            n_bins=meta["n_bins"],
+            n_resamples=meta["n_resamples"],
+            seed=meta["seed"],
+            sample_weight=None if source.times is None else source.times[inside],
+            importance=source.units.within(inside).weights if source.units.importance else None,
+        )
+        panels.append({"stratum": name, "judges": meta["votes_judge"], **_vote_facts(made, level)})
+    return panels
+
+
+def _vote_facts(made: VoteBins, level: float) -> dict[str, Any]:
+    table = made.table
+    n = float(table.weight.sum())
+    errors = np.abs(made.drawn).sum(axis=1) / n
+    low, high = np.quantile(errors, [0.05, 0.95])
+    # A share is the mean probability less the residual, whose upper tail is the bar's lower end.
+    tails = np.quantile(made.drawn, [0.5 + level / 2, 0.5 - level / 2], axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bars = np.clip(table.mean_p - tails / table.weight, 0.0, 1.0)
     return {
-        "hard": hard,
-        "curve": curve.to_dict("records"),
-        "points": points,
-        "beyond": beyond.to_dict("records"),
+        "n": int(table.n.sum()),
+        "votes": int(made.votes.sum()),
+        "rho": made.rho,
+        "ece": table.ece,
+        "null": float(errors.mean()),
+        "null_low": float(low),
+        "null_high": float(high),
+        "bins": _bin_facts(table, bars[0], bars[1], votes=made.votes),
     }
 
 
-def beside_softening(beyond: Sequence[Row], metric: str) -> dict[str, Row]:
-    """Each method beside one temperature that gives the baseline the same mean entropy, by one metric.
-
-    `better` is whether a method is more than softening: the interval of the difference lies below 0, and
-    the difference shows in three digits. (A temperature is found again to rounding only.)
-    """
-    out = {}
-    for row in beyond:
-        ends = {k: row[f"difference_{metric}{e}"] for k, e in (("low", "_low"), ("high", "_high"))}
-        out[row["method"]] = {
-            "metric": metric,
-            "temperature": row["at_temperature"],
-            "difference": row[f"difference_{metric}"],
-            **ends,
-            "better": bool(ends["high"] < 0 and row[f"difference_{metric}"] <= -LEAST_GAIN),
-        }
+def _bin_facts(table: Bins, low: Float, high: Float, **counts: Int) -> list[Row]:
+    """What a diagram shows of each filled bin: its edges and means, counts, and where chance would put it."""
+    out = []
+    for b in table.n.nonzero()[0]:
+        row: Row = {k: float(getattr(table, k)[b]) for k in ("lo", "hi", "mean_p", "mean_y")}
+        row |= {"n": int(table.n[b])} | {name: int(values[b]) for name, values in counts.items()}
+        out.append(row | {"bar_lo": float(low[b]), "bar_hi": float(high[b])})
     return out
 
 
@@ -154,7 +304,7 @@ def _yield(y: Any, p: Float, w: Float) -> Row:
     start = min(int(np.searchsorted(sent, max(10, int(0.05 * n)))), len(sent) - 1)
     pick = np.unique(np.linspace(start, len(sent) - 1, _CURVE_POINTS).astype(int))
     table = []
-    for threshold in THRESHOLDS:
+    for threshold in REFERRED_BELOW:
         below = confidence < threshold
         referred, saved = float(w @ below), float(w @ (below & wrong))
         table.append(
@@ -174,6 +324,131 @@ def _yield(y: Any, p: Float, w: Float) -> Row:
         "yield": (avoided[pick] / sent[pick]).tolist(),
         "thresholds": table,
     }
+
+
+def benefit_rows(
+    outcome: Float, p: Float, units: Units, thresholds: ArrayLike
+) -> list[dict[str, float]]:
+    """Net benefit at each threshold, with 95 % intervals over units.
+
+    ``prevalence`` is the mean outcome, ``treated`` the share of cases at or above the threshold. The gain
+    is net benefit less the larger of those of treating all and none. Its interval has the smaller lower
+    and the smaller upper end of the intervals of both differences, so that it holds as well where the
+    two are about equal.
+
+    Parameters
+    ----------
+    outcome
+        (n,) labels or shares of votes; a case whose outcome is NaN does not count.
+    p, units
+        (n,) probabilities, and what is independent.
+    thresholds
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> y, p = np.array([0.0, 0.0, 1.0, 1.0] * 5), np.array([0.1, 0.6, 0.4, 0.9] * 5)
+    >>> row = benefit_rows(y, p, Units.of(20), [0.2])[0]
+    >>> row["net_benefit"], row["treat_all"], row["gain"]
+    (0.4375, 0.375, 0.0625)
+    """
+    t = np.unique(check_thresholds(thresholds))
+    known = np.isfinite(outcome)
+    y, counts = np.where(known, outcome, 0.0), known.astype(np.float64)
+    above = np.where(known, np.searchsorted(t, p, side="right"), -1)
+
+    def terms(part: slice, here: Units) -> dict[str, Float]:
+        cell, size = above[part], len(t) + 1
+        return {
+            "positives": here.total(y[part], cell, size),
+            "cases": here.total(counts[part], cell, size),
+            "size": here.size(counts[part]),
+        }
+
+    sums = units.totals(terms)
+    # Sums over the cells from each threshold upwards; the first is over all cases.
+    positives, cases = (
+        sums[name][:, ::-1].cumsum(axis=1)[:, ::-1] for name in ("positives", "cases")
+    )
+    size = sums["size"][:, 0]
+    n = float(size.sum())
+    benefit = (positives - np.append(0.5, t) * cases) / (1.0 - np.append(0.5, t))
+    every = (positives[:, :1] - t * cases[:, :1]) / (1.0 - t)
+    rows = []
+    for j, threshold in enumerate(t.tolist()):
+        over_none = _mean(benefit[:, j + 1], cases[:, 0], size)
+        over_all = _mean(benefit[:, j + 1] - every[:, j], cases[:, 0], size)
+        gain = np.minimum(over_none, over_all).tolist()
+        rows.append(
+            {
+                "threshold": threshold,
+                "prevalence": float(positives[:, 0].sum() / n),
+                "treated": float(cases[:, j + 1].sum() / n),
+                **dict(
+                    zip(
+                        ("net_benefit", "net_benefit_low", "net_benefit_high"),
+                        over_none,
+                        strict=True,
+                    )
+                ),
+                "treat_all": float(every[:, j].sum() / n),
+                **dict(zip(("gain", "gain_low", "gain_high"), gain, strict=True)),
+            }
+        )
+    return rows
+
+
+def _mean(total: Float, cases: Float, size: Float) -> tuple[float, float, float]:
+    """Mean over cases of what units add, with its interval; none where no case adds anything."""
+    value = float(total.sum() / size.sum())
+    if np.abs(total).max() < 1e-9 * size.max():  # what a stream adds is rounded
+        return value, float("nan"), float("nan")
+    return value, *unit_interval(value, (total - value * cases) / size.sum(), size)
+
+
+def decision_rows(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> list[dict[str, Any]]:
+    """Net benefit of an audit's probabilities: one row per judge (labels, votes), stratum and threshold.
+
+    Each row has ``judge``, ``probability`` ("p" or "p_reader"), ``stratum``, ``n`` (cases with a label, or
+    with votes) and what `benefit_rows` says. Of very many strata those of most cases alone have rows
+    (`Audit.shown_rows`). Empty for more than two classes.
+    """
+    out: list[dict[str, Any]] = []
+    if audit.meta["event"] != "positive class":
+        return out
+    judges = [("labels", "p", audit)]
+    if audit.predictions.cases.votes is not None:
+        judges.append(("votes", audit.meta["votes_judge"], audit.by_votes or audit))
+    for judge, probability, source in judges:
+        cases = source.predictions.cases
+        if judge == "labels":
+            outcome, p = np.asarray(cases.y, dtype=np.float64), source.predictions.only.p
+        else:
+            assert cases.votes is not None
+            readers = cases.votes.sum(axis=1)
+            outcome = np.where(readers > 0, cases.votes[:, 1] / np.maximum(readers, 1), np.nan)
+            p = source.predictions.only.vote_p
+        for stratum in ("overall", *audit.shown_strata):
+            inside = cases.within(stratum)
+            here, own = source.units.within(inside), outcome[inside]
+            known = np.isfinite(own)
+            if not known.any():
+                continue
+            head = {
+                "judge": judge,
+                "probability": probability,
+                "stratum": stratum,
+                "n": here.within(known).n,
+            }
+            out += [head | row for row in benefit_rows(own, p[inside], here, thresholds)]
+    return out
+
+
+def decision_frame(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
+    """Return `decision_rows` as a table."""
+    import pandas as pd
+
+    return pd.DataFrame(decision_rows(audit, thresholds), columns=DECISION_COLUMNS)
 
 
 def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:

@@ -8,9 +8,7 @@ bootstrap's are shared by all methods, a method's null is shared by its seeds.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,19 +19,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.cases import Factor, Predictions
-from scalecal.checks import InputError, check_probs, library
-from scalecal.evaluation import case_lists, changes, curves, texts, words
-from scalecal.evaluation.audits import Audit, Strata, audit_predictions, cases_of
-from scalecal.evaluation.candidates import NOTHING, Tried, try_candidates
+from scalecal.checks import InputError, check_probs
+from scalecal.evaluation import case_lists, changes, curves, frontier, texts, words
+from scalecal.evaluation.audits import Audit, audit_predictions, cases_of
+from scalecal.evaluation.candidates import NOTHING, try_candidates
 from scalecal.evaluation.cells import check_cell
-from scalecal.evaluation.decision_curves import CHOSEN, THRESHOLDS, decision_frame, decision_rows
-from scalecal.evaluation.differences import differences
-from scalecal.evaluation.gates import Condition, Failure, gate_failures, parse_conditions
-from scalecal.evaluation.judging import judge
-from scalecal.evaluation.recommending import recommend
+from scalecal.evaluation.changes import VotedCurve, kappa_sensitivity, voted_points
+from scalecal.evaluation.curves import (
+    CHOSEN,
+    THRESHOLDS,
+    decision_frame,
+    decision_rows,
+    vote_reliability,
+)
+from scalecal.evaluation.gates import Condition, Failure, gate_failures
+from scalecal.evaluation.judging import judge, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
-from scalecal.evaluation.vote_bins import vote_reliability
-from scalecal.evaluation.voted_curve import VotedCurve, kappa_sensitivity, voted_points
 from scalecal.io.store import plain, write_text
 from scalecal.io.text import listed
 from scalecal.probes.methods import METHODS
@@ -130,21 +131,13 @@ class Evaluation:
     @property
     def recommended(self) -> dict[str, Any] | None:
         """What is recommended for the label (``p``) and for a reader's vote (``p_reader``)."""
-        found: dict[str, Any] | None = self.core["recommended"]
-        return found
+        recommended: dict[str, Any] | None = self.core["recommended"]
+        return recommended
 
     @property
     def table(self) -> pd.DataFrame:
         """One row per method: what ``comparison.csv`` holds."""
         return texts.comparison_table(self.facts)
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of what was evaluated."""
-        hashes = [str(audit.meta.get("data_sha256")) for audit in self.audits.values()]
-        if len(hashes) == 1:
-            return hashes[0]
-        return hashlib.sha256("".join(hashes).encode()).hexdigest()
 
     def __str__(self) -> str:
         return self.text(self.notes)
@@ -166,14 +159,13 @@ class Evaluation:
         See `scalecal.evaluation.gates`; an undefined number counts as failing. Of several files each is
         held to them.
         """
-        parsed = parse_conditions(conditions)
         audits = {"": self.audit}
         if self.core["kind"] == "files":
             audits = dict(self.audits)
         return [
             replace(failure, model=name)
             for name, audit in audits.items()
-            for failure in gate_failures(parsed, audit.rows, audit.difficulty)
+            for failure in gate_failures(conditions, audit.rows, audit.difficulty)
         ]
 
     def to_frame(self) -> pd.DataFrame:
@@ -208,32 +200,12 @@ class Evaluation:
 
         return audit_html(self)
 
-    def log_mlflow(self) -> None:
-        """Log the evaluation to the active run of MLflow, or to a new one.
-
-        Numbers are metrics called ``<stratum>/<column>`` (signs that MLflow does not allow become ``_``), the
-        verdict is the tag ``scalecal.verdict``, and ``audit.json``, ``audit.html`` and ``reliability.png``
-        are artifacts below ``scalecal/``. MLflow is no dependency: install it where it is used.
-        """
-        from scalecal.report import audit_page
-
-        mlflow = library("mlflow", "logging to MLflow", "mlflow")
-        facts = self.to_dict()
-        for row in facts["strata"]:
-            stratum = re.sub(r"[^\w\- ]", "_", row["name"])
-            numbers = {key: value for key, value in row.items() if type(value) in (int, float)}
-            mlflow.log_metrics({f"{stratum}/{key}": float(v) for key, v in numbers.items()})
-        mlflow.set_tag("scalecal.verdict", facts["verdict"]["badge"])
-        mlflow.log_dict(facts, "scalecal/audit.json")
-        mlflow.log_text(audit_page(self), "scalecal/audit.html")
-        mlflow.log_figure(self.plot(), "scalecal/reliability.png")
-
     def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
         """Return the net benefit of acting on the probabilities, one row per threshold.
 
         For labels and `p`, and for votes and `p_reader` (or `p`), overall and by stratum: net benefit and
         its gain over the better of treating all and none, with 95 % intervals
-        (`scalecal.evaluation.decision_curves`). Within a stratum the prevalence is that of the stratum.
+        (`scalecal.evaluation.curves`). Within a stratum the prevalence is that of the stratum.
         Empty for more than two classes.
 
         Examples
@@ -299,7 +271,7 @@ def audit(
     *,
     votes: ArrayLike | None = None,
     n_raters: ArrayLike | None = None,
-    strata: Strata | None = None,
+    strata: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     p_reader: ArrayLike | None = None,
     rho: float = 0.0,
@@ -324,8 +296,7 @@ def audit(
         Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
         Strata are made of them by `scalecal.votes.strata` unless `strata` is given.
     strata
-        A stratum name per case, or a function of (y, probs, counts) that returns them. An empty name is no
-        stratum.
+        A stratum name per case; an empty name is no stratum.
     groups
         Patient, slide, ... of each case: floors, nulls, tests and intervals then take groups as
         independent, not cases (`scalecal.metrics.grouping`).
@@ -398,61 +369,65 @@ def evaluate_alone(
 
 def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     """Return the evaluation of one audited method, with a calibrator tried where it needs one."""
-    own = audit_facts(audit)
     method = audit.predictions.methods[0]
     whole = replace(audit.predictions, dataset=dataset, encoder="model")
     whole = _at_prevalence(whole, audit.meta.get("prevalence"))
+    # Of very many strata only those of most cases are shown.
     whole = replace(whole, cases=whole.cases.with_strata(audit.shown_strata))
+    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+    made = {method: audit}
+    core = _core_facts(whole, made, options) | {"kind": "audit", "event": audit.meta["event"]}
+    core |= {"recommended": None, "candidates": {}, "softening": {}, "rows": []}
     tried = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
     plainly = audit.times is None and audit.reweighted is None
-    if own["judgement"]["badge"] == "attention" and plainly:
-        tried = try_candidates(audit.predictions)
-    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
-    if tried is not None and tried.answers is not None:
-        whole = whole.with_answers({(tried.chosen, 0): tried.answers})
-    drawn = Resampled([whole], **options) if tried is not None else None
-    core = _core_facts(whole, {method: own}, options) | {
-        "kind": "audit",
-        "recommended": _calibrator(whole, tried, drawn),
-        "prevalence": audit.meta.get("prevalence"),
-        "candidates": {} if tried is None else tried.losses,
-    }
-    if tried is not None and tried.answers is not None:
-        core["about"] = {tried.chosen: tried.about}
-    core["event"] = audit.meta["event"]
+    if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
+        tried = try_candidates(whole)
+    drawn = None
+    if tried is not None:
+        found = tried.meta["candidates"]
+        whole = replace(tried, meta=whole.meta)
+        core["methods"] = whole.methods
+        drawn = Resampled([whole], **options)
+        core["candidates"] = found["losses"]
+        # The model itself takes the place of doing nothing.
+        best = recommend(
+            {"nll": found["losses"]},
+            changes.paired_changes(whole, drawn),
+            baseline=next(iter(found["losses"])),
+        )
+        if best is not None:
+            core["recommended"] = best | {"adds_reader": found["adds_reader"]}
+        core["about"] = dict.fromkeys(whole.methods[1:], found["about"])
     # Words are made of the facts as they are written, where undefined numbers are None.
     core = plain(core)
     words.put_into_words(core)
 
+    # What only the page shows is computed when it is asked for: in Python most audits are printed.
     def more() -> Facts:
-        made = {method: audit}
         if audit.times is not None:  # counts have no cases to list, and nothing to be compared with
             return _diagrams(made)
-        if tried is not None and tried.answers is not None:
-            made[tried.chosen] = audit_predictions(whole.of(tried.chosen), **options)
-            core["audits"][tried.chosen] = audit_facts(made[tried.chosen])
-        return _method_facts(whole, made, core, drawn, options)[0]
+        shown = dict(made)
+        for chosen in whole.methods[1:]:
+            shown[chosen] = audit_predictions(whole.of(chosen), **options)
+            core["audits"][chosen] = audit_facts(shown[chosen])
+        facts, _ = _method_facts(whole, drawn or Resampled([whole], **options), options)
+        return facts | _shown_facts(whole, shown, core)
 
-    return Evaluation(whole, {method: audit}, core, None, more)
-
-
-def _calibrator(whole: Predictions, tried: Tried | None, drawn: Resampled | None) -> Facts | None:
-    """What is recommended of the candidates that were tried."""
-    if tried is None or drawn is None:
-        return None
-    found: Facts = {"adds_reader": tried.adds_reader, "p_reader": None}
-    made = changes.paired_changes(whole, drawn)
-    losses = dict(tried.losses)
-    # The model itself takes the place of doing nothing.
-    baseline = next(iter(losses))
-    own = recommend({"nll": losses}, made, baseline=baseline)
-    if own is None:
-        return None
-    return found | {"p": own["p"]}
+    return Evaluation(whole, made, core, None, more)
 
 
-def _core_facts(whole: Predictions, audits: Facts, options: Mapping[str, Any]) -> Facts:
+def _at_prevalence(predictions: Predictions, prevalence: float | None) -> Predictions:
+    """The predictions with the share of positives in the population that numbers are of."""
+    if prevalence is None:
+        return predictions
+    options = {**(predictions.meta.get("options") or {}), "prevalence": prevalence}
+    return replace(predictions, meta={**predictions.meta, "options": options})
+
+
+def _core_facts(
+    whole: Predictions, audits: Mapping[str, Audit], options: Mapping[str, Any]
+) -> Facts:
     """What every evaluation says of itself."""
     cases, base = whole.cases, whole.baseline
     first = whole.first(base)
@@ -477,7 +452,8 @@ def _core_facts(whole: Predictions, audits: Facts, options: Mapping[str, Any]) -
         "methods": whole.methods,
         "baseline": base,
         "judged": base,
-        "audits": audits,
+        "audits": {method: audit_facts(audit) for method, audit in audits.items()},
+        "prevalence": whole.prevalence,
         "calibration": whole.calibration or None,
         "differences": [],
         "about": {},
@@ -533,45 +509,36 @@ def evaluate(
     elif predictions.meta.get("files") is not None:
         kind = "files"
     predictions = _at_prevalence(predictions, prevalence)
-    whole = _main_methods(predictions)
+    # Other settings of a method that is there itself are left out: tables hold those.
+    settings = {m for m, of in predictions.variants.items() if of in predictions.methods}
+    kept = {key: own for key, own in predictions.answers.items() if key[0] not in settings}
+    whole = replace(predictions, answers=kept)
     base, judged = whole.baseline, str(whole.calibration.get("after") or whole.baseline)
-
-    def audited(method: str) -> Audit:
-        return audit_predictions(whole.of(method), prevalence=whole.prevalence, **options)
-
-    shown = [base]
+    audited = [*dict.fromkeys([base, judged])]
     if kind == "files":
-        shown = whole.methods
-    elif judged != base:
-        shown = [base, judged]
+        audited = whole.methods
     audits = {}
-    for method in shown:
-        audits[method] = audited(method)
-        advance(0.25 / len(shown))
-    first = audits[base]
-    whole = replace(whole, cases=whole.cases.with_strata(first.shown_strata))
+    for method in audited:
+        audits[method] = audit_predictions(whole.of(method), prevalence=whole.prevalence, **options)
+        advance(0.25 / len(audited))
+    # Of very many strata only those of most cases are shown, so only these are compared.
+    whole = replace(whole, cases=whole.cases.with_strata(audits[base].shown_strata))
     drawn = Resampled([whole], **options)
-    core = _core_facts(whole, {m: audit_facts(audit) for m, audit in audits.items()}, options)
+    core = _core_facts(whole, audits, options)
     core |= {"kind": kind, "judged": judged, "seed": whole.seeds(base)[0]}
-    core |= {"prevalence": whole.prevalence, "resampled": drawn.resampled}
     core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
     core["about"] |= dict(whole.calibration.get("about") or {})
-    facts, results = _method_facts(whole, audits, core, drawn, options, advance)
+    facts, results = _method_facts(whole, drawn, options, voted=voted, advance=advance)
     core |= facts
     core["recommended"] = _recommended(core)
+    # Which method is shown beside the baseline is known only after the recommendation.
     best = _best(core)
     if kind == "comparison" and best is not None and best not in audits:
-        audits[best] = audited(best)
+        audits[best] = audit_predictions(whole.of(best), prevalence=whole.prevalence, **options)
         core["audits"][best] = audit_facts(audits[best])
-        core |= _shown_facts(whole, audits, core)
-    core |= {
-        "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
-        "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
-        "contrasts": changes.scale_contrasts(whole, drawn),
-        "differences": differences(whole, drawn) if kind == "files" else [],
-        "voted": voted_points(whole, drawn, voted),
-        "kappa_sensitivity": kappa_sensitivity(whole, drawn, voted),
-    }
+    core |= _shown_facts(whole, audits, core)
+    if kind == "files":
+        core["differences"] = changes.differences(whole, drawn)
     core = plain(core)
     words.put_into_words(core)
     advance(0.25)
@@ -611,21 +578,6 @@ def evaluate_files(predictions: Predictions, **options: Any) -> Evaluation:
     return evaluate(replace(predictions, dataset=called, meta=meta), **options)
 
 
-def _at_prevalence(predictions: Predictions, prevalence: float | None) -> Predictions:
-    """Return the predictions with the prevalence that all numbers are to be of."""
-    if prevalence is None:
-        return predictions
-    options = dict(predictions.meta.get("options") or {}) | {"prevalence": prevalence}
-    return replace(predictions, meta={**predictions.meta, "options": options})
-
-
-def _main_methods(cell: Predictions) -> Predictions:
-    """Leave out other settings of a method that is there itself: tables hold those."""
-    settings = {m for m, of in cell.variants.items() if of in cell.methods}
-    kept = {key: own for key, own in cell.answers.items() if key[0] not in settings}
-    return replace(cell, answers=kept)
-
-
 def _recommended(core: Facts) -> Facts | None:
     """What is recommended of several methods: never a negative control, nor one trained on votes."""
     if core["kind"] == "calibration":
@@ -633,6 +585,7 @@ def _recommended(core: Facts) -> Facts | None:
     allowed = [core["baseline"]]
     for method in core["methods"]:
         known = METHODS.get(method)
+        # One reads the votes that judge it, the other is there to be worse.
         barred = known is not None and (known.needs_votes or known.control)
         if method != core["baseline"] and not barred:
             allowed.append(method)
@@ -653,36 +606,37 @@ def _of_calibration(core: Facts) -> Facts:
     out: Facts = {}
     for answer, metric in (("p", "nll"), ("p_reader", "vote_nll")):
         change = made.get(metric)
-        out[answer] = None
+        out[answer] = change
         if change is not None:
             ends = {key: change[key] for key in ("difference", "low", "high")}
-            sure = bool(change["high"] < 0)
-            own = {"method": about["chosen"], "metric": metric, "tried": len(tried), "sure": sure}
-            out[answer] = own | ends
+            own = {"method": about["chosen"], "metric": metric, "tried": len(tried)}
+            out[answer] = own | ends | {"sure": bool(change["high"] < 0)}
     return out
 
 
 def _best(core: Facts) -> str | None:
     """The method shown beside the baseline: recommended for sure, else the lowest of all."""
-    found = core["recommended"]
-    if found is None:
+    both = []
+    for answer in ("p_reader", "p"):
+        own = (core["recommended"] or {}).get(answer)
+        if own is not None and own["method"] != core["baseline"]:
+            both.append(own)
+    # A reader's answer goes first, since votes judge difficulty; what is sure goes before both.
+    both.sort(key=lambda own: not own["sure"])
+    if not both:
         return None
-    both = [own for own in (found["p_reader"], found["p"]) if own is not None]
-    both = [own for own in both if own["method"] != core["baseline"]]
-    sure = [own["method"] for own in both if own["sure"]]
-    return next(iter([*sure, *(own["method"] for own in both)]), None)
+    return str(both[0]["method"])
 
 
 def _method_facts(
     whole: Predictions,
-    audits: Mapping[str, Audit],
-    core: Facts,
-    drawn: Resampled | None,
+    drawn: Resampled,
     options: Mapping[str, Any],
+    *,
+    voted: VotedCurve | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> tuple[Facts, pd.DataFrame]:
-    """Facts by method: means over seeds, nulls, changes, softening; and what the figures show."""
-    drawn = Resampled([whole], **options) if drawn is None else drawn
+    """Facts by method: means over seeds, nulls, changes, softening, shares; and the results behind them."""
     nulls: dict[str, Nulls] = {}
     for method in whole.methods:
         nulls[method] = draw_nulls(whole, method, **options)
@@ -692,18 +646,19 @@ def _method_facts(
     made = changes.paired_changes(whole, drawn)
     advance(0.25)
     rows = changes.method_rows(whole, results, nulls, made)
-    frontier = curves.frontier_facts(whole, rows, options)
-    judge_by = "nll" if whole.cases.votes is None else "vote_nll"
+    place = frontier.frontier_facts(whole, rows, options)
+    judge_by = "vote_nll"
+    if whole.cases.votes is None:
+        judge_by = "nll"
     facts: Facts = {
         "rows": rows,
-        "frontier": frontier,
-        "softening": curves.beside_softening(frontier["beyond"], judge_by),
-        "presets": {},
+        "frontier": place,
+        "softening": frontier.beside_softening(place["beyond"], judge_by),
+        "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
         "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
-        "contrasts": {},
-        "voted": None,
-        "kappa_sensitivity": None,
-        **_shown_facts(whole, audits, core),
+        "contrasts": changes.scale_contrasts(whole, drawn),
+        "voted": voted_points(whole, drawn, voted),
+        "kappa_sensitivity": kappa_sensitivity(whole, drawn, voted),
     }
     return facts, results
 
@@ -785,21 +740,17 @@ def compare_audits(
 
 
 def _check_same_cases(a: Audit, b: Audit) -> None:
-    if any(audit.times is not None for audit in (a, b)):
+    if a.times is not None or b.times is not None:
         raise InputError(
             "a streamed audit keeps counts, not cases, by which models are compared: audit both without "
             "streaming"
         )
-    x, z = a.predictions.cases, b.predictions.cases
-    if x.n != z.n:
-        raise InputError(f"the audits are of different cases: {x.n} against {z.n}")
     if a.meta.get("prevalence") != b.meta.get("prevalence"):
         raise InputError("the audits are of populations with different prevalences")
-    for name in ("y", "votes", "strata", "groups"):
-        left, right = getattr(x, name), getattr(z, name)
+    for name in ("names", "y", "votes", "strata", "groups"):
+        left, right = (getattr(audit.predictions.cases, name) for audit in (a, b))
         if isinstance(left, Factor) and isinstance(right, Factor):
             left, right = left.values, right.values
         if not np.array_equal(left, right):
-            raise InputError(f"the audits are of different cases: their {name} differ")
-    if not np.array_equal(x.names, z.names):
-        raise InputError("the audits are of different cases: their ids differ, or their order")
+            what = {"names": "ids, or their order,", "y": "labels"}.get(name, name)
+            raise InputError(f"the audits are of different cases: their {what} differ")

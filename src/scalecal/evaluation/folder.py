@@ -6,10 +6,13 @@ figures made of the same facts. `reproduce` holds one such folder for each of it
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.metadata
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +22,11 @@ import msgspec
 
 from scalecal import __version__
 from scalecal.checks import InputError, in_file
-from scalecal.evaluation import side_by_side
+from scalecal.evaluation import words
 from scalecal.evaluation.cells import read_cell, read_meta, write_cell
+from scalecal.evaluation.curves import decision_frame
 from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
-from scalecal.evaluation.texts import mean_results
-from scalecal.io.boundary import check_document, read_document, reading
+from scalecal.io.boundary import check_document, read_document
 from scalecal.io.store import (
     file_hash,
     is_own,
@@ -35,10 +38,9 @@ from scalecal.io.store import (
     write_text,
     written_by,
 )
+from scalecal.votes import STRATA
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from scalecal.cases import Predictions
 
 FACTS = "facts.json"
@@ -126,6 +128,9 @@ def write_run(
         title = f"Audit of {cell.dataset}"
     elif title is None:
         title = f"Comparison of {len(cell.methods)} methods on {cell.dataset}"
+    hashes = [str(audit.meta.get("data_sha256")) for audit in evaluation.audits.values()]
+    if len(hashes) > 1:
+        hashes = [hashlib.sha256("".join(hashes).encode()).hexdigest()]
     meta = run_meta(
         cell,
         kind=kind,
@@ -133,8 +138,9 @@ def write_run(
         command=command,
         options={**(options or {}), "prevalence": evaluation.core["prevalence"]},
         notes=evaluation.notes if notes is None else notes,
-        fingerprint=fingerprint or evaluation.fingerprint,
+        fingerprint=fingerprint or "".join(hashes),
     )
+    # A stream has no cases to write, and a copy of very many would be larger than the file it came from.
     counts_only = evaluation.audit.times is not None or cell.cases.n > MAX_KEPT
     with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
         if not counts_only:
@@ -144,47 +150,34 @@ def write_run(
             write_text(folder / name, text)
         if claims is not None:
             write_json(folder / "claims.json", list(claims))
-        if alone:
-            _write_audit(folder, evaluation)
-        else:
-            _write_comparison(folder, evaluation)
+        _write_tables(folder, evaluation)
         return sorted(p.name for p in folder.iterdir())
 
 
-def _panels(evaluation: Evaluation, method: str) -> list[dict[str, Any]]:
-    """Diagrams of the first strata of a method, and of all cases against votes."""
-    facts = evaluation.facts
-    return [*facts["reliability"][method][:MAX_PANELS], *facts["vote_reliability"][method][:1]]
-
-
-def _write_audit(folder: Path, evaluation: Evaluation) -> None:
-    """Tables and figure of one method."""
-    from scalecal.report.exporting import save_reliability
-
-    evaluation.to_json(folder / "audit.json")
-    write_csv(evaluation.to_frame(), folder / "audit.csv")
-    write_csv(evaluation.decision_curve(), folder / "decision.csv")
-    method = str(evaluation.core["judged"])
-    save_reliability(_panels(evaluation, method), evaluation.core, folder / "reliability")
-
-
-def _write_comparison(folder: Path, evaluation: Evaluation) -> None:
-    """Tables and figures of several methods."""
+def _write_tables(folder: Path, evaluation: Evaluation) -> None:
+    """Tables and figures: of every audited method, and of several their comparison."""
     import pandas as pd
 
-    from scalecal.evaluation.decision_curves import decision_frame
     from scalecal.report.exporting import save_reliability
 
     facts = evaluation.facts
-    assert evaluation.results is not None
+    for method, audit in evaluation.audits.items():
+        ending = ""
+        if evaluation.results is not None:
+            ending = f"_{method.replace('/', '_')}"
+        write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, audit)))
+        write_csv(decision_frame(audit), folder / f"decision{ending}.csv")
+        # Diagrams of the first strata, and of all cases against votes.
+        panels = [
+            *facts["reliability"][method][:MAX_PANELS],
+            *facts["vote_reliability"][method][:1],
+        ]
+        save_reliability(panels, evaluation.core, folder / f"reliability{ending}")
+    if evaluation.results is None:
+        write_csv(evaluation.to_frame(), folder / "audit.csv")
+        return
     write_csv(evaluation.results, folder / "results.csv")
     write_csv(evaluation.table, folder / "comparison.csv")
-    for method, audit in evaluation.audits.items():
-        name = method.replace("/", "_")
-        write_json(folder / f"audit_{name}.json", plain(extract(evaluation.core, audit)))
-        write_csv(decision_frame(audit), folder / f"decision_{name}.csv")
-        panels = _panels(evaluation, method)
-        save_reliability(panels, evaluation.core, folder / f"reliability_{name}")
     if facts["differences"]:
         write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
     if facts["hardest"]:
@@ -214,62 +207,24 @@ class _Head(msgspec.Struct):
     made_from: dict[str, str] = {}
 
 
-class _Facts(_Head):
-    """What ``facts.json`` holds: the keys that every display needs."""
-
-    kind: str = msgspec.field(default="")
-    name: str = ""
-    dataset: str = ""
-    encoder: str | None = None
-    classes: list[str] = []
-    event: str = ""
-    n: int = 0
-    n_test: int = 0
-    n_bins: int = 0
-    n_resamples: int = 0
-    seed: int = 0
-    n_seeds: int = 0
-    strata: list[str] = []
-    hardest: str | None = None
-    agreement: bool = False
-    votes: bool = False
-    methods: list[str] = []
-    about: dict[str, str] = {}
-    presets: dict[str, Any] = {}
-    baseline: str = ""
-    recommended: dict[str, Any] | None = None
-    shown: list[str] = []
-    judged: str = ""
-    audits: dict[str, dict[str, Any]] = {}
-    rows: list[dict[str, Any]] = []
-    recovered: dict[str, Any] = {}
-    differences: list[dict[str, Any]] = []
-    reliability: dict[str, list[dict[str, Any]]] = {}
-    frontier: dict[str, Any] = {}
-    cases: list[dict[str, Any]] = []
-    verdict: dict[str, Any] = {}
-    lead: list[dict[str, Any]] = []
-    paragraphs: list[str] = []
-
-
 def read_facts(folder: str | Path) -> dict[str, Any]:
     """Return the facts of a run's folder as they were written; nothing is computed."""
     folder = Path(folder)
     file = folder / FACTS
     if not file.is_file():
         raise InputError(f"no {FACTS} at {folder}. {_rewrite(folder)}")
-    head = check_document(file, read_document(file, dict[str, Any]), _Head)
     facts = read_document(file, dict[str, Any])
+    head = check_document(file, facts, _Head)
     if head.schema != SCHEMA:
         version = head.version or "another version"
         raise InputError(
             f"{file} was written by scalecal {version}, and this is {__version__}. {_rewrite(folder)}"
         )
+    # What the folder's own record vouches for needs no further check: it is as it was written.
     if not is_own(file) or head.made_from != _hashes(folder):
         raise InputError(
             f"{file} was changed since it was written, or the cases beside it. {_rewrite(folder)}"
         )
-    check_document(file, facts, _Facts)
     return facts
 
 
@@ -277,26 +232,25 @@ def _rewrite(folder: Path) -> str:
     """Which command writes a folder's facts anew."""
     command = ["scalecal", "audit", "FILE", "--out", str(folder)]
     if (folder / "run.json").is_file():
-        command = [str(part) for part in read_meta(folder).get("command") or command]
+        about = read_document(folder / "run.json", dict[str, Any])
+        command = [str(part) for part in about.get("command") or command]
     return f"To write it again: {shlex.join(command)}"
 
 
 def store_facts(folder: str | Path) -> None:
     """Evaluate the cells of a run that have no facts of their present files, and keep these."""
     for place in cell_folders(Path(folder)):
-        file = place / FACTS
-        if file.is_file() and is_own(file):
-            head = check_document(file, read_document(file, dict[str, Any]), _Head)
-            if head.schema == SCHEMA and head.made_from == _hashes(place):
-                continue
+        # Facts that may be shown are never computed again.
+        with contextlib.suppress(InputError):
+            read_facts(place)
+            continue
         cell = read_cell(place)
         if not cell.answers:
             raise InputError(f"{place / 'predictions.parquet'} holds no prediction")
         options: dict[str, Any] = cell.meta.get("options") or {}
         chosen = {k: options[k] for k in ("n_bins", "n_resamples", "seed") if options.get(k)}
-        facts = evaluate(cell, **chosen).facts
-        kind = written_by(place / "run.json") or "files"
-        write_file(file, _facts_text(place, facts), kind=kind)
+        text = _facts_text(place, evaluate(cell, **chosen).facts)
+        write_file(place / FACTS, text, kind=written_by(place / "run.json") or "files")
 
 
 # Reading runs
@@ -320,24 +274,6 @@ class Run:
     def title(self) -> str:
         """Title of the run, or the name of its folder."""
         return self.info.get("title") or self.folder.name
-
-
-class _Claim(msgspec.Struct):
-    """What ``claims.json`` holds of each claim, as far as the page shows it."""
-
-    id: str
-    claim: str
-    verdict: str
-    kind: str = ""
-    main: bool = False
-
-
-def _read_claims(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    claims = read_document(path, list[dict[str, Any]])
-    check_document(path, claims, list[_Claim])
-    return claims
 
 
 def cell_folders(folder: Path) -> list[Path]:
@@ -366,46 +302,88 @@ def _read_run(folder: Path) -> Run:
             f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
             "cells/. Run scalecal audit, calibrate, compare, reproduce or demo with --out first"
         )
-    metas = {place: read_meta(place) for place in places}
+    # Facts of another version are refused first, in a line that names the command.
     with in_file(str(folder)):
         facts = {place: read_facts(place) for place in places}
+    metas = {place: read_meta(place) for place in places}
     # Data with strata first: they are what a reader comes for.
     places.sort(key=lambda place: not facts[place]["strata"])
     info = metas[places[0]]
     if (folder / "run.json").is_file():
         info = read_meta(folder)
+    claims = []
+    if (folder / "claims.json").is_file():
+        claims = read_document(folder / "claims.json", list[dict[str, Any]])
+        if not is_own(folder / "claims.json"):
+            raise InputError(f"{folder}: claims.json was changed since it was written")
     return Run(
         folder,
         info,
         tuple(facts[place] for place in places),
         tuple(places),
         tuple((metas[place].get("dataset") or {}).get("data") for place in places),
-        _read_claims(folder / "claims.json"),
+        claims,
     )
 
 
 def report_facts(folders: Sequence[str | Path]) -> dict[str, Any]:
     """Everything a report of these run folders says, JSON-able."""
-    return side_by_side.joined(read_runs(folders))
+    return joined(read_runs(folders))
 
 
-def results_of(runs: Sequence[Run], facts: Mapping[str, Any]) -> pd.DataFrame:
-    """Tidy results of all cells: those the run wrote, or the means over seeds among the facts."""
-    import pandas as pd
+def joined(runs: Sequence[Run]) -> dict[str, Any]:
+    """Join the facts of all cells of some runs, with one verdict on all of them."""
+    cells: list[dict[str, Any]] = []
+    listed = []
+    for i, run in enumerate(runs):
+        keys = []
+        for facts, images in zip(run.facts, run.images, strict=True):
+            keys.append(f"c{len(cells)}")
+            about = {"run": i, "key": keys[-1], "images": images, "image_note": ""}
+            cells.append({**facts, **about})
+        kept = ("kind", "version", "command", "options", "seeds", "dataset", "encoder", "methods")
+        listed.append(
+            {
+                "title": run.title,
+                "folder": run.folder.name,
+                **{key: run.info.get(key) for key in kept},
+                "notes": list(run.info.get("notes") or ()),
+                "packages": dict(run.info.get("packages") or {}),
+                "cells": keys,
+            }
+        )
+    _tell_apart(cells, runs)
+    title, found, lead = listed[0]["title"], cells[0]["verdict"], cells[0]["lead"]
+    if len(runs) > 1:
+        title = f"{len(runs)} runs side by side"
+    if len(cells) > 1:
+        found, lead = words.tally(cells), words.answers(cells)
+    strata = list(dict.fromkeys(stratum for cell in cells for stratum in cell["strata"]))
+    if set(strata) <= set(STRATA):
+        strata.sort(key=STRATA.index)
+    return {
+        "version": __version__,
+        "title": title,
+        "verdict": found,
+        "lead": lead,
+        "runs": listed,
+        "strata": ["overall", *strata],
+        "methods": list(dict.fromkeys(m for cell in cells for m in cell["methods"])),
+        "cells": cells,
+        "claims": [{**claim, "run": i} for i, run in enumerate(runs) for claim in run.claims],
+    }
 
-    frames: list[pd.DataFrame] = []
-    places = [place for run in runs for place in run.places]
-    for place, cell in zip(places, facts["cells"], strict=True):
-        if not (place / "results.csv").is_file():
-            frames.append(mean_results([cell]))
-            continue
-        with reading(place / "results.csv", "the results of a run") as path:
-            # "none" is the name of a method here, never a missing value.
-            table = pd.read_csv(path, keep_default_na=False, na_values=[""])
-            table = table[table["method"].isin(cell["methods"])]
-            table.insert(0, "model", cell["name"])
-        frames.append(table)
-    return pd.concat(frames, ignore_index=True)
+
+def _tell_apart(cells: list[dict[str, Any]], runs: Sequence[Run]) -> None:
+    """Cells of several runs may be of one data set and encoder: the run's title tells them apart."""
+    names = Counter(cell["name"] for cell in cells)
+    for cell in cells:
+        if names[cell["name"]] > 1 and len(runs) > 1:
+            cell["name"] += f" ({runs[cell['run']].title})"
+    names = Counter(cell["name"] for cell in cells)
+    for i, cell in enumerate(cells):
+        if names[cell["name"]] > 1:
+            cell["name"] += f" #{i + 1}"
 
 
 def newest_report(folder: str | Path = "runs") -> Path:

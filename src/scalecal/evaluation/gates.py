@@ -81,21 +81,9 @@ class Failure:
         condition = self.condition
         outcome = f"{condition.column} is undefined ({self.reason})"
         if not self.reason:
-            outcome = f"{condition.column} = {_digits(self.value, condition.limit)}"
+            outcome = f"{condition.column} = {self.value:.6g}"
         whose = f"{self.model}: " if self.model else ""
         return f"{whose}{condition}: {outcome} in {condition.stratum}, n = {self.n:,}"
-
-
-def _digits(value: float, limit: float) -> str:
-    """Write a value with as many digits as tell it from the limit, four at least."""
-    return next(
-        (
-            text
-            for digits in range(4, 18)
-            if float(text := f"{value:.{digits}g}") != limit or value == limit
-        ),
-        repr(value),
-    )
 
 
 def parse_condition(text: str) -> Condition:

@@ -3,6 +3,10 @@
 The badge is `attention` only where a test rejects after Holm's correction for all tests behind it, `good`
 only where the cases suffice to rule out an error that matters (`LIMIT`), else `inconclusive`. Here are
 numbers alone; `scalecal.evaluation.words` says them.
+
+One rule recommends, for audit, compare and calibrate: the label's answer `p` is chosen by label NLL and a
+reader's answer `p_reader` by vote NLL, each with the lowest loss. Whether the gain is beyond chance (`sure`)
+allows for the number of candidates in both cases alike: trying more of them cannot make a gain.
 """
 
 from __future__ import annotations
@@ -11,7 +15,10 @@ from collections.abc import Mapping, Sequence
 from math import isfinite, nan, sqrt
 from typing import Any
 
-from scalecal.inference.units import NORMAL_95
+import numpy as np
+from scipy.special import stdtrit
+
+from scalecal.inference.units import NORMAL_95, student_error
 from scalecal.io.text import number
 from scalecal.metrics import holm
 
@@ -25,6 +32,7 @@ SMALL = 0.02
 """Error that does not matter, even where many cases prove it."""
 
 Row = Mapping[str, Any]
+Facts = Mapping[str, Any]
 
 
 def judge(
@@ -80,7 +88,7 @@ def judge(
     # The hardest part is what an audit is for: without it nothing is good.
     hardest_known = not parts or isfinite(parts[-1]["p"])
     bounded = hardest_known and all(t["high"] <= LIMIT for t in (whole, *judged))
-    hint = not wrong and min(_last(whole["p"]), _last(least)) < LEVEL
+    hint = not wrong and (whole["p"] < LEVEL or least < LEVEL)
     small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
     if wrong and not small:
         badge = "attention"
@@ -117,16 +125,6 @@ def _rejected(p_whole: float, judged: Sequence[Row]) -> tuple[list[Row], bool]:
     return failing, p_whole < (LEVEL if len(failing) == len(judged) else LEVEL / 2)
 
 
-def _last(p: float) -> float:
-    """A p-value that comes last where it is undefined."""
-    return p if isfinite(p) else 2.0
-
-
-def tests_of(row: Row) -> list[float]:
-    """P-values of both tests of calibration over all cases, where they are defined."""
-    return [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
-
-
 def overall_p(row: Row) -> float | None:
     """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
 
@@ -135,7 +133,7 @@ def overall_p(row: Row) -> float | None:
     >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
     0.02
     """
-    tests = tests_of(row)
+    tests: list[float] = [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
     if not tests:
         return None
     return min(1.0, len(tests) * min(tests))  # Bonferroni
@@ -184,8 +182,14 @@ def _least(n: int) -> float:
 def _parts(rows: Sequence[Row], difficulty: Sequence[Row], agreement: bool) -> list[dict[str, Any]]:
     """Parts of the cases that are tested, easiest first: by votes where these judge, else by their null."""
     if any(isfinite(t["p_votes_holm"]) for t in difficulty):
-        voted = [t for t in difficulty if t["n"]]
-        return [_part("votes", t, t["p_votes_holm"], _difficulty_high(t)) for t in voted]
+        voted = []
+        for t in difficulty:
+            if t["n"]:
+                # The largest error against votes that the stratum leaves possible.
+                gaps = [abs(float(t[f"vote_gap_{end}"])) for end in ("low", "high")]
+                gaps += [abs(float(t[f"vote_overconfidence_{end}"])) for end in ("low", "high")]
+                voted.append(_part("votes", t, t["p_votes_holm"], max(_least(t["n"]), *gaps)))
+        return voted
     kind = "agreement" if agreement else "stratum"
     filled = [r for r in rows[1:] if r["n"]]
     return [_part(kind, r, r.get("p_null_holm", nan), _stratum_high(r)) for r in filled]
@@ -193,14 +197,6 @@ def _parts(rows: Sequence[Row], difficulty: Sequence[Row], agreement: bool) -> l
 
 def _part(kind: str, row: Row, p: float, high: float) -> dict[str, Any]:
     return {"kind": kind, "name": row["name"], "n": row["n"], "p": p, "high": high}
-
-
-def _difficulty_high(row: Row) -> float:
-    """The largest error against votes that a stratum of predicted difficulty leaves possible."""
-    ends = [
-        f"{key}_{end}" for key in ("vote_gap", "vote_overconfidence") for end in ("low", "high")
-    ]
-    return max(_least(row["n"]), *(float(abs(row[end])) for end in ends))
 
 
 def _stratum_high(row: Row) -> float:
@@ -214,3 +210,82 @@ def _stratum_high(row: Row) -> float:
         return nan
     chosen = max(float(row["null"] - row["floor"]), 0.0)
     return max(sqrt(max(high, 0.0)) - chosen, _least(row.get("n_groups") or row["n"]))
+
+
+# What is recommended
+
+JUDGES = {"p": "nll", "p_reader": "vote_nll"}
+"""Answer -> the loss by which it is chosen."""
+
+
+def lowest(losses: Mapping[str, float]) -> str:
+    """The candidate with the lowest loss; of equals the first, which does least.
+
+    The lowest is taken even where it is lower by chance: asking for one standard error would lose more on
+    miscalibrated models than it saves on calibrated ones.
+    """
+    return min(losses, key=lambda name: losses[name])
+
+
+def recommend(
+    losses: Mapping[str, Mapping[str, float]],
+    changes: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    *,
+    baseline: str,
+) -> dict[str, Any] | None:
+    """Choose for the label and for a reader's vote; None where there is nothing beside the baseline.
+
+    Parameters
+    ----------
+    losses
+        Metric -> method -> loss, of the baseline and of the methods that may be recommended.
+    changes
+        Method -> stratum -> metric -> change against the baseline (`paired_changes`).
+    baseline
+        What doing nothing is called.
+
+    Returns
+    -------
+    dict
+        ``p`` and ``p_reader`` (None where there is nothing to choose by): ``method``, ``metric``,
+        ``tried`` (methods beside the baseline), ``difference``, ``low``, ``high`` (the change with its 95 %
+        interval) and ``sure``.
+
+    Examples
+    --------
+    >>> change = {"difference": -0.05, "low": -0.06, "high": -0.04, "sd": 0.005}
+    >>> found = recommend({"nll": {"none": 0.5, "platt": 0.45}},
+    ...                   {"platt": {"overall": {"nll": change}}}, baseline="none")
+    >>> found["p"]["method"], found["p"]["sure"], found["p_reader"]
+    ('platt', True, None)
+    """
+    out = {answer: _choice(metric, losses, changes, baseline) for answer, metric in JUDGES.items()}
+    if out["p"] is None and out["p_reader"] is None:
+        return None
+    return out
+
+
+def _choice(
+    metric: str,
+    losses: Mapping[str, Mapping[str, float]],
+    changes: Mapping[str, Mapping[str, Mapping[str, Any]]],
+    baseline: str,
+) -> dict[str, Any] | None:
+    known = {name: loss for name, loss in losses.get(metric, {}).items() if np.isfinite(loss)}
+    if baseline not in known or len(known) < 2:
+        return None
+    method, tried = lowest(known), len(known) - 1
+    out: dict[str, Any] = {"method": method, "metric": metric, "tried": tried}
+    nothing = {"difference": 0.0, "low": 0.0, "high": 0.0, "sure": False}
+    if method == baseline:
+        return out | nothing
+    change = changes[method]["overall"].get(metric)
+    if change is None:
+        return out | nothing | {"low": None, "high": None}
+    # The interval's upper end, widened for the number of candidates (Bonferroni).
+    error, degrees = student_error(change["sd"], change.get("units", np.inf))
+    high = change["difference"] + error * stdtrit(degrees, 1 - LEVEL / tried / 2)
+    ends = {key: change[key] for key in ("difference", "low", "high")}
+    if not np.isfinite(change["low"]):
+        ends |= {"low": None, "high": None}
+    return out | ends | {"sure": bool(np.isfinite(high) and high < 0)}

@@ -8,11 +8,10 @@ cases is one calibrator, chosen and fitted on all cases; where that is to do not
 
 from __future__ import annotations
 
-import contextlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -36,9 +35,10 @@ from scalecal.checks import (
     check_positive_int,
     check_probs,
 )
-from scalecal.evaluation.audits import Audit, Strata, cases_of, of_two
-from scalecal.evaluation.candidates import NOTHING, Material, labels_tried, lowest
+from scalecal.evaluation.audits import Audit, cases_of, of_two
+from scalecal.evaluation.candidates import NOTHING, Material, labels_tried
 from scalecal.evaluation.evaluations import Evaluation, evaluate
+from scalecal.evaluation.judging import lowest
 from scalecal.io.boundary import parse_document, read_document
 from scalecal.io.store import plain
 from scalecal.metrics.arguments import as_table
@@ -52,8 +52,8 @@ AUTO = "auto"
 """The method that chooses among doing nothing and the `CANDIDATES` by cross-fitted log loss."""
 
 _KEPT_NOTE = (
-    'The "after" figures are cross-fitted. The calibrator kept for new cases is fitted to all of these; its '
-    "own error may lie a little beyond the margins shown."
+    'The "after" figures are cross-fitted; the calibrator kept for new cases is fitted to all of these, '
+    "and its own error may lie a little beyond the margins shown."
 )
 
 MAX_FOLDS = 20
@@ -231,7 +231,7 @@ class Calibration:
 
     def to_frame(self) -> pd.DataFrame:
         """Return the recalibrated predictions as a table that `scalecal audit` reads."""
-        from scalecal.evaluation.prediction_table import predictions_table
+        from scalecal.evaluation.cells import predictions_table
 
         cases = self.predictions.cases
         return predictions_table(self.predictions, n_raters=self.recalibrator.panel_sizes(cases))
@@ -260,7 +260,7 @@ def calibrate(
     vote_share: float | Sequence[float] | None = None,
     panel_size: int | None = None,
     groups: ArrayLike | None = None,
-    strata: Strata | None = None,
+    strata: ArrayLike | None = None,
     n_folds: int = 5,
     n_bins: int = 15,
     n_resamples: int = 1000,
@@ -361,19 +361,32 @@ def calibrate_predictions(
     labelled = predictions.labelled()
     with labelled.messages():
         data = Material.of(labelled, readers or Readers(), method)
-    with _noted() as notes, labelled.messages():
+    with warnings.catch_warnings(record=True) as caught, labelled.messages():
+        warnings.simplefilter("always", ScalecalWarning)
         fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
+    notes = [f"{text[:1].upper()}{text[1:]}." for text in (str(w.message) for w in caught)]
     n_folds = int(fold.max()) + 1
     labels = labels_tried(data, method)
     before = labelled.only
-    answers, rhos = _crossfitted(data, labels, fold, method, notes, advance)
+    # Fitting, choosing and comparing take about as long.
+    answers, rhos, failed = data.crossfit_all(
+        {name: data.with_reader(label) for name, label in labels.items()},
+        fold,
+        strict=method == AUTO,
+        advance=lambda done: advance(0.3 * done),
+    )
+    # A method that was named must fit; of many candidates one is enough.
+    if not answers:
+        raise InputError(next(iter(failed.values())))
+    for name, why in failed.items():
+        notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({why}).")
     chosen = lowest({name: data.loss(own) for name, own in answers.items()})
     after, picked = chosen, [chosen] * n_folds
     if method == AUTO:
         after = AUTO
         if chosen not in NOTHING:  # doing nothing needs no measure of the choice
+            tried = {name: labels[name] for name in answers}
             for k in range(n_folds):
-                tried = {name: labels[name] for name in answers}
                 picked[k] = _chosen_by(data.take(fold != k), tried, n_folds=n_folds, seed=seed)
                 advance(0.3 / n_folds)
         answers[AUTO] = _stitched(answers, rhos, picked, fold)
@@ -409,8 +422,12 @@ def calibrate_predictions(
     )
     found = {(BASELINE, 0): before}
     for name, own in answers.items():
-        if name != BASELINE:
-            found[name, 0] = _beside(own, before)
+        if name == BASELINE:
+            continue
+        # Without a reader's answer of their own they keep the one that was there.
+        found[name, 0] = replace(before, p=own.p)
+        if own.p_reader is not None:
+            found[name, 0] = replace(before, p=own.p, p_reader=own.p_reader, rho=own.rho)
     mended = _with_answers(recalibrator.apply(predictions), found[after, 0])
     cell = Predictions(data.cases, found, dataset, "model", {"calibration": about})
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
@@ -419,46 +436,16 @@ def calibrate_predictions(
     return Calibration(mended, recalibrator, evaluation, said)
 
 
-def _crossfitted(
-    data: Material,
-    labels: Mapping[str, Calibrator],
-    fold: Int,
-    method: str,
-    notes: list[str],
-    advance: Callable[[float], object],
-) -> tuple[dict[str, Answers], dict[str, Float]]:
-    """Out-of-fold answers of every candidate that can be fitted in every fold, and rho by fold."""
-    answers: dict[str, Answers] = {}
-    rhos: dict[str, Float] = {}
-    for name, label in labels.items():
-        # Fitting, choosing and comparing take about as long.
-        advance(0.3 / len(labels))
-        try:
-            own = data.crossfit(data.with_reader(label), fold, strict=method == AUTO)
-            answers[name], rhos[name] = own
-        except (InputError, ScalecalWarning) as error:
-            if method != AUTO:
-                raise
-            notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({error}).")
-            if name == list(labels)[-1] and not answers:
-                raise InputError(f"no candidate can be fitted: {error}") from error
-    return answers, rhos
-
-
 def _chosen_by(rest: Material, labels: Mapping[str, Calibrator], *, n_folds: int, seed: int) -> str:
     """The candidate that a fold gets: chosen by cross-fitting within the rest, the other folds."""
-    nothing = next(iter(labels))
-    losses = {nothing: rest.loss(Answers(rest.p))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ScalecalWarning)
         try:
             inner = fold_numbers(rest.y, n_folds, groups=rest.groups, seed=seed)
         except InputError:  # too few to choose by
-            return nothing
-    for name, label in labels.items():
-        with contextlib.suppress(InputError, ScalecalWarning):
-            losses[name] = rest.loss(rest.crossfit(label, inner)[0])
-    return lowest(losses)
+            return next(iter(labels))
+    answers, _, _ = rest.crossfit_all(labels, inner)
+    return lowest({name: rest.loss(found) for name, found in answers.items()})
 
 
 def _stitched(
@@ -476,13 +463,6 @@ def _stitched(
             reader[fold == k] = part.p_reader[fold == k]
     rho = float(np.mean([rhos[name][k] for k, name in enumerate(picked)]))
     return Answers(p, reader, rho)
-
-
-def _beside(out: Answers, before: Answers) -> Answers:
-    """Out-of-fold answers; without a reader's answer of their own they keep the one that was there."""
-    if out.p_reader is None:
-        return replace(before, p=out.p)
-    return replace(before, p=out.p, p_reader=out.p_reader, rho=out.rho)
 
 
 def _with_answers(made: Predictions, own: Answers) -> Predictions:
@@ -594,18 +574,6 @@ def apply_recalibrator(
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     evaluation = _evaluated(cell, recalibrator, options, advance)
     return Calibration(made, recalibrator, evaluation, tuple(evaluation.audit.shown_notes))
-
-
-@contextlib.contextmanager
-def _noted() -> Iterator[list[str]]:
-    """Collect the package's warnings as notes."""
-    notes: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ScalecalWarning)
-        yield notes
-    for warning in caught:
-        text = str(warning.message)
-        notes.append(f"{text[:1].upper()}{text[1:]}.")
 
 
 def _words(name: str, data: Material, n_folds: int) -> str:

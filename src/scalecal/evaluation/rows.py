@@ -102,11 +102,6 @@ def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
     return out
 
 
-def _point(sums: Mapping[str, Float]) -> dict[str, float]:
-    whole = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
-    return {name: float(value[0]) for name, value in whole.items()}
-
-
 def _size(sums: Mapping[str, Float], name: str) -> Float:
     """Weight of the cases of each unit."""
     return sums.get(f"{name}_size", sums[name])[:, 0]
@@ -122,12 +117,12 @@ def values_and_intervals(
     `heaviest` is the largest importance weight: cases that are all right say least of the class that has it.
     """
     out: dict[str, float] = {}
-    point = _point(sums)
+    point = sum_values({name: s.sum(axis=0, keepdims=True) for name, s in sums.items()})
     for metric in METRICS.values():
         name = metric.key
         if not metric.in_audit or name not in sums:
             continue
-        out[name] = value = point[name]
+        out[name] = value = float(point[name][0])
         if metric.scale is None:
             continue
         per = COUNTED[metric.least_votes]
@@ -245,11 +240,13 @@ def score(
         "importance": units.importance is not None,
     }
     sample = label_sample(y, probs, **about)
+    # The share of positive labels; of more than two classes, of the commonest.
+    shares = np.bincount(y, w, 2) / sample.total
     draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
     row: dict[str, Any] = {
         "n": units.n,
         "n_groups": None if groups is None else len(np.unique(groups)),
-        "prevalence": _prevalence(y, probs, w),
+        "prevalence": float(shares[1] if probs.ndim == 1 else shares.max()),
         "mean_p": float(np.average(sample.event.p, weights=w)),
     }
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins, reader=reader, rho=rho)
@@ -257,7 +254,7 @@ def score(
     if units.importance is not None:
         heaviest = float(units.importance.weight.max())
     row |= values_and_intervals(sums, perfect_auc_worth(y, units), heaviest)
-    row |= _own_values(sample, whole=whole)
+    _add_values(row, sample, whole=whole)
     debiased, low, high = debiased_interval(y, probs, units=units, n_bins=n_bins)
     row |= {
         "debiased_error": debiased,
@@ -281,50 +278,39 @@ def score(
     if why := _why_undefined(units):
         row["reason"] = why
     row["excess"] = row["ece"] - row["floor"]
-    row |= _floors(sample, row)
     if counts is not None:
         judged = Sample(
             np.zeros(0), probs if reader is None else reader, votes=counts, rho=rho, **about
         )
         if judged.readers.any():
-            row |= {"n_votes": _n_votes(judged, units), "vote_share": _vote_share(judged)}
-            row |= _own_values(judged, whole=whole)
-            row |= _floors(judged, row)
+            readers = judged.readers if units.times is None else judged.readers @ units.times
+            row["n_votes"] = int(readers.sum())
+            # The mean share of positive votes; with more than two classes, of votes for the top class.
+            voted = judged.judged(1)
+            event = np.ones_like(voted.top) if voted.table.shape[1] == 2 else voted.top
+            share = voted.shares[np.arange(len(event)), event]
+            row["vote_share"] = float(np.average(share, weights=voted.weights))
+            _add_values(row, judged, whole=whole)
     return row
 
 
-def _own_values(sample: Sample, *, whole: bool) -> dict[str, float]:
-    """Metrics that are no means over cases, and so do not come from `case_sums`."""
-    votes = sample.votes is not None
-    return {
-        metric.key: metric.value(sample)
-        for metric in METRICS.values()
-        if metric.in_audit
-        and metric.votes == votes
-        and (metric.function is not None or metric.bins is not None)
-        and (whole or metric.per_stratum)
-        # Its value and interval follow from the units: `debiased_interval`.
-        and metric.key != "debiased_error"
-    }
+def _add_values(row: dict[str, Any], sample: Sample, *, whole: bool) -> None:
+    """Add metrics that are no means over cases, and so do not come from `case_sums`; and all floors.
 
-
-def _floors(sample: Sample, row: Mapping[str, Any]) -> dict[str, float]:
-    """Floors of the metrics in a row; ECE's comes with the test of consistency."""
-    votes = sample.votes is not None
-    return {
-        metric.floor: metric.expected(sample)
-        for metric in METRICS.values()
-        if metric.key in row
-        and metric.votes == votes
-        and metric.expected is not None
-        and metric.floor not in (None, "floor")
-    }
-
-
-def _prevalence(y: Int, probs: Float, times: Float | None) -> float:
-    """Share of positive labels; of more than two classes, share of the commonest."""
-    shares = np.bincount(y, times, 2) / (len(y) if times is None else times.sum())
-    return float(shares[1] if probs.ndim == 1 else shares.max())
+    The debiased error's value and interval follow from the units, ECE's floor from the test of consistency.
+    """
+    for metric in METRICS.values():
+        if not metric.in_audit or metric.votes != (sample.votes is not None):
+            continue
+        computed = metric.function is not None or metric.bins is not None
+        if computed and (whole or metric.per_stratum) and metric.key != "debiased_error":
+            row[metric.key] = metric.value(sample)
+        if (
+            metric.key in row
+            and metric.expected is not None
+            and metric.floor not in (None, "floor")
+        ):
+            row[metric.floor] = metric.expected(sample)
 
 
 def _why_undefined(units: Units) -> str:
@@ -334,19 +320,3 @@ def _why_undefined(units: Units) -> str:
     if units.n < FEWEST_GROUPS:
         return f"too few cases ({units.n}, at least {FEWEST_GROUPS} are needed) for an interval"
     return ""
-
-
-def _n_votes(judged: Sample, units: Units) -> int:
-    if units.times is None:
-        return int(judged.readers.sum())
-    return int(judged.readers @ units.times)
-
-
-def _vote_share(judged: Sample) -> float:
-    """Mean share of positive votes; with more than two classes, of votes for the top class."""
-    voted = judged.judged(1)
-    event = voted.top
-    if voted.table.shape[1] == 2:
-        event = np.ones_like(event)
-    share = voted.shares[np.arange(len(event)), event]
-    return float(np.average(share, weights=voted.weights))

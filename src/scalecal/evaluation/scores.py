@@ -9,8 +9,7 @@ no interval (it would be wrong), only differences between methods on the same ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,9 +24,10 @@ from scalecal.evaluation.cells import reweighted, weights_of
 from scalecal.evaluation.rows import case_sums, label_sample, sum_values
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.selection import selection_null
-from scalecal.inference.units import Importance, Units, stretched
+from scalecal.inference.units import Units, stretched
 from scalecal.inference.units import weights as bootstrap_weights
 from scalecal.metrics.arguments import Sample, read_hard_event
+from scalecal.metrics.grouping import rank_p
 from scalecal.metrics.proper import entropy_term
 from scalecal.metrics.resampling import sample_floor
 
@@ -54,67 +54,67 @@ def entropy(probs: Float) -> Float:
     return entropy_term(Sample(np.zeros(0), probs))
 
 
-def samples_of(
-    y: Int, part: Answers, votes: Int | None, **about: Any
-) -> tuple[Sample, Sample | None]:
-    """What labels judge, and what votes judge; `about` as `scalecal.metrics.arguments.Sample`."""
+Samples = tuple[Sample, Sample | None]
+"""What labels judge, and what votes judge (None without votes): a metric's `votes` is its place."""
+
+
+def samples_of(y: Int, part: Answers, votes: Int | None, **about: Any) -> Samples:
+    """Return what judges some answers; `about` as `scalecal.metrics.arguments.Sample`."""
     by_labels = label_sample(y, part.p, **about)
     if votes is None:
         return by_labels, None
     return by_labels, Sample(np.zeros(0), part.vote_p, votes=votes, rho=part.rho, **about)
 
 
+def samples_in(
+    cell: Predictions, part: Answers, stratum: str, *, weights: Float | None = None, n_bins: int
+) -> Samples | None:
+    """Return what judges answers to the cases of a stratum; None where it has none.
+
+    `weights` are the importance weights of all cases that were answered.
+    """
+    rows = cell.inside(part.index, stratum)
+    inside = part.take(rows)
+    if len(inside) == 0:
+        return None
+    about: dict[str, Any] = {"groups": cell.groups_of(inside.index), "n_bins": n_bins}
+    if weights is not None:
+        about |= {"weights": weights[rows], "importance": True}
+    votes = cell.cases.votes
+    if votes is not None:
+        votes = votes[inside.index]
+    return samples_of(cell.y[inside.index], inside, votes, **about)
+
+
 def score(
-    y: Int,
-    part: Answers,
-    votes: Int | None,
-    *,
-    groups: Int | None = None,
-    n_bins: int = 15,
-    brief: bool = False,
-    splits: bool = True,
-    weights: Float | None = None,
-    floor: float | None = None,
+    samples: Samples, *, brief: bool = False, splits: bool = True, floor: float | None = None
 ) -> dict[str, tuple[float, float]]:
     """Metric -> (value, floor) of some cases; the floor is NaN where a metric has none.
 
-    `groups` number the cases' groups, which floors respect; `brief` leaves out what is not `cheap`;
-    `splits` asks for the scores of split panels. Cases with importance `weights` have the floor of
-    ECE given.
+    `brief` leaves out what is not `cheap`; `splits` asks for the scores of split panels. Cases with
+    importance weights have the floor of ECE given.
     """
+    by_labels, _ = samples
     nan = float("nan")
-    units = Units(np.zeros(len(y), dtype=np.int64), 1)
-    if weights is not None:
-        units = replace(units, importance=Importance(weights, y, np.ones((1, 2))))
-    sums = sum_values(
-        case_sums(y, part.p, votes, units=units, n_bins=n_bins, reader=part.p_reader, rho=part.rho)
-    )
-    samples = samples_of(
-        y,
-        part,
-        votes,
-        weights=weights,
-        groups=groups,
-        n_bins=n_bins,
-        importance=weights is not None,
-    )
-    out = {"n": (float(len(y)), nan)}
+    out = {"n": (float(len(by_labels.p)), nan)}
     for metric in metrics.METRICS.values():
         sample = samples[metric.votes]
         left_out = (brief and not metric.cheap) or (not splits and not metric.per_stratum)
         if sample is None or not metric.compared or left_out:
             continue
-        if metric.function is None:
-            if metric.key in sums:
-                # Floors of means over cases are in audits: here methods are compared on the same cases.
-                out[metric.key] = (float(sums[metric.key][0]), nan)
+        if metric.pairs is not None and by_labels.p.ndim > 1:  # pairs are of two classes
             continue
-        value = metric.value(sample)
-        if not (sample.importance and np.isnan(value)):
-            expected = nan if metric.expected is None else metric.expected(sample)
-            out[metric.key] = (value, expected)
+        value, expected = metric.value(sample), nan
+        if metric.function is not None:
+            # A function that knows no importance weights says so by NaN.
+            if sample.importance and np.isnan(value):
+                continue
+            # Floors of means over cases are in audits: here methods are compared on the same cases.
+            if metric.expected is not None:
+                expected = metric.expected(sample)
+        out[metric.key] = (value, expected)
     if floor is None:
-        floor = sample_floor(samples[0])
+        floor = sample_floor(by_labels)
     out["ece"] = (out["ece"][0], floor)
     return out
 
@@ -186,41 +186,25 @@ def score_cell(
         errors = {}
         weighted, weights = reweighted(cell, part), weights_of(cell, part)
         for stratum in ("overall", *cell.stratum_names):
-            rows = cell.inside(part.index, stratum)
-            inside = part.take(rows)
-            if len(inside.index) == 0:
+            samples = samples_in(cell, part, stratum, weights=weights, n_bins=n_bins)
+            if samples is None:
                 continue
-            votes = None if cell.cases.votes is None else cell.cases.votes[inside.index]
+            floor = None
+            if weighted is not None:
+                floor = weighted.floor(cell.inside(part.index, stratum), **options)
             # Points of a sweep need no more than sums over cases.
             brief = method in cell.variants
-            scores = score(
-                cell.y[inside.index],
-                inside,
-                votes,
-                groups=cell.groups_of(inside.index),
-                n_bins=n_bins,
-                brief=brief,
-                splits=stratum == "overall",
-                weights=None if weights is None else weights[rows],
-                floor=None if weighted is None else weighted.floor(rows, **options),
-            )
+            scores = score(samples, brief=brief, splits=stratum == "overall", floor=floor)
             errors[stratum] = scores["ece"][0]
             lines += [(*head, stratum, metric, *pair) for metric, pair in scores.items()]
-        if method == BASELINE and nulls is not None:
-            lines += [(*head, *row) for row in _null_rows(errors, nulls[trained])]
+        if method != BASELINE or nulls is None:
+            continue
+        for stratum, drawn in nulls[trained].items():
+            if stratum != "overall" and stratum in errors and len(drawn):
+                p = rank_p(drawn, errors[stratum])
+                lines.append((*head, stratum, "null", float(drawn.mean()), float("nan")))
+                lines.append((*head, stratum, "p_null", p, float("nan")))
     return pd.DataFrame(lines, columns=list(RESULT_COLUMNS))
-
-
-def _null_rows(
-    errors: Mapping[str, float], nulls: Mapping[str, Float]
-) -> Iterator[tuple[str, str, float, float]]:
-    """Null and its p-value in each stratum, as rows of the results."""
-    nan = float("nan")
-    for stratum, drawn in nulls.items():
-        if stratum != "overall" and stratum in errors and len(drawn):
-            p = (1 + float((drawn >= errors[stratum]).sum())) / (len(drawn) + 1)
-            yield stratum, "null", float(drawn.mean()), nan
-            yield stratum, "p_null", p, nan
 
 
 def _score_task(worker: Worker, cell: Predictions) -> pd.DataFrame:  # noqa: ARG001
@@ -274,11 +258,6 @@ class Resampled:
         # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
         self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
         self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
-
-    @property
-    def resampled(self) -> str:
-        """What is resampled, in a word."""
-        return "cases" if self._units.group is None else "groups"
 
     def encoders(self, *methods: str) -> list[str]:
         """Encoders that have predictions of all these methods."""

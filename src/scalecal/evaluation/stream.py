@@ -1,67 +1,369 @@
-"""The audit of more predictions than fit into memory: compress them, then audit.
+"""The audit of more predictions than fit into memory: compress them to counts, then audit these.
 
-`StreamingAudit` takes blocks of predictions and keeps counts (`scalecal.evaluation.compression`);
-`merge` adds the counts of several passes (files, machines); `finish` audits them as weighted cases,
-with the code of `scalecal.audit`. `stream_file` does all of it for a CSV or Parquet file.
+`StreamingAudit` takes blocks of predictions and keeps `Counts`; `finish` audits them as weighted cases, with
+the code of `scalecal.audit`. `stream_file` does all of it for a CSV or Parquet file.
+
+[0, 1] is cut into a fixed grid of cells, fine enough that a case may be replaced by the mean of its
+cell. Cells have equal width in the middle, fitted so that the bins of ECE, the cells of smECE and the
+threshold at one half are all unions of cells: whatever counts by those is exact. Below 2^-8 and
+above 1 - 2^-8 there are 128 cells to every halving of the distance to the end, so that log-odds are
+as finely resolved as anything in the middle.
+
+A layer is one combination of stratum, votes (how many readers, how many of them for the positive
+class) and label. `Counts` holds the number of cases of every layer in every cell and the sum of
+probabilities in every cell: its size does not depend on the number of cases.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from math import sqrt
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import lcm, sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.cases import ALONE
-from scalecal.checks import InputError, check_probs, in_file
-from scalecal.evaluation.audits import Audit, audit_predictions, in_order, labels_of
-from scalecal.evaluation.compression import Cells, Counts, streamed_losses
+from scalecal.cases import ALONE, Cases, Factor, Predictions
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    check_counts,
+    check_probs,
+    check_same_length,
+)
+from scalecal.evaluation.audits import Audit, audit_predictions, in_order, labels_of, of_two
 from scalecal.evaluation.evaluations import Evaluation, evaluation_of
 from scalecal.inference.units import NORMAL_95
-from scalecal.io.arrays import open_npz
-from scalecal.io.boundary import parse_document
 from scalecal.io.case_tables import PredictionFile
 from scalecal.io.input_columns import INPUT_COLUMNS
-from scalecal.io.store import write_bytes
 from scalecal.io.tables import column_names
 from scalecal.io.text import some_of
 from scalecal.limits import check_count
-from scalecal.metrics import COLUMNS
+from scalecal.metrics import COLUMNS, METRICS
+from scalecal.metrics.arguments import (
+    Sample,
+    blocks,
+    check_same_classes,
+    read_hard_event,
+    read_probs,
+)
+from scalecal.metrics.binning import width_binner
+from scalecal.metrics.calibration import GRID
+from scalecal.metrics.columns import chosen
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho
-from scalecal.votes import STRATA, Ties
-
-FORMAT = "scalecal-stream-3"
+from scalecal.votes import STRATA, Ties, stratum_codes
 
 FEW_CASES = 500
 """Cases of a stratum below which the normal limit of its null may be some per cent off."""
 
+MAX_BINS = 256  # more would have edges inside the two ends
+MIN_CELLS = 1 << 15
+END = 2.0**-8
+LAST_OCTAVE = 53
+_SHIFT = 45  # drops all but seven bits of a float64's mantissa: 128 cells to an octave
+_END_CELLS = (LAST_OCTAVE - 8) << (52 - _SHIFT)
+_END_CODE = int(np.float64(END).view(np.int64)) >> _SHIFT
 
-_ARRAYS = ("times", "sums", "losses")  # of `Counts`, as a file holds them
-_MEMBERS = ("about", *(f"{p}{key}" for p in ("", "reader_") for key in ("layers", *_ARRAYS)))
+MAX_LAYERS = 1024
+MAX_READERS = 255
 
 
-class _Head(msgspec.Struct):
-    format: str
+@dataclass(frozen=True)
+class Cells:
+    """The grid for ECE with `n_bins` bins.
 
-
-class _About(_Head):
-    """What a saved stream says of itself."""
+    Examples
+    --------
+    >>> cells = Cells(15)
+    >>> k = cells.index(np.array([0.0, 1e-9, 0.2, 0.5, 1.0]))
+    >>> bool((np.diff(k) > 0).all()), bool((cells.low[k] <= [0.0, 1e-9, 0.2, 0.5, 1.0]).all())
+    (True, True)
+    """
 
     n_bins: int
-    n_resamples: int
-    seed: int
-    rho: float
-    n_classes: int | None
-    kinds: tuple[bool, bool, bool] | None
-    strata: list[str]
+
+    def __post_init__(self) -> None:
+        if check_count(self.n_bins, "n_bins", "bins") > MAX_BINS:
+            raise InputError(
+                f"a streaming audit has at most {MAX_BINS} bins, got {self.n_bins}. "
+                "Use scalecal.audit for more."
+            )
+
+    @cached_property
+    def _width_cells(self) -> int:
+        """Cells of equal width that [0, 1] would have without the finer ends."""
+        least = lcm(2 * self.n_bins, GRID)
+        return least * -(-MIN_CELLS // least)
+
+    @cached_property
+    def _replaced(self) -> int:
+        """Cells of equal width at either end that the finer ones stand for."""
+        return self._width_cells >> 8
+
+    @property
+    def count(self) -> int:
+        """Number of cells."""
+        return self._width_cells - 2 * self._replaced + 2 * _END_CELLS
+
+    @cached_property
+    def low(self) -> Float:
+        """Lower edge of every cell, which belongs to it in the middle and at the lower end."""
+        codes = np.arange(_END_CODE - _END_CELLS, _END_CODE, dtype=np.int64)
+        low_end = (codes << _SHIFT).view(np.float64).copy()
+        low_end[0] = 0.0
+        middle = np.arange(self._replaced, self._width_cells - self._replaced) / self._width_cells
+        # The upper end mirrors the lower: its edges are one less the upper edges there.
+        high_end = 1.0 - np.append(low_end[1:], END)[::-1]
+        return np.concatenate([low_end, middle, high_end])
+
+    @cached_property
+    def high(self) -> Float:
+        """Upper edge of every cell."""
+        return np.append(self.low[1:], 1.0)
+
+    def index(self, p: Float) -> NDArray[np.intp]:
+        """Return the cell of each probability of a block (checked, float64)."""
+        width = self._width_cells
+        k = width_binner(width)(p)
+        k += _END_CELLS - self._replaced
+        ends = np.flatnonzero(np.abs(p - 0.5) >= 0.5 - END)
+        if ends.size:
+            q = p[ends]
+            upper = q >= 0.5
+            distance = np.where(upper, 1.0 - q, q)
+            # One bit less, so that the upper end's cells too are closed on the left in p.
+            code = (distance.view(np.int64) - upper) >> _SHIFT
+            place = np.maximum(code - (_END_CODE - _END_CELLS), 0)
+            # p = 2^-8 itself is the first cell of equal width.
+            inner = place >= _END_CELLS
+            k[ends] = np.where(inner, k[ends], np.where(upper, self.count - 1 - place, place))
+        return k
+
+    def clip(self, mean: Float, cell: NDArray[np.intp]) -> Float:
+        """Keep means inside their cells, out of which rounding may have pushed them."""
+        low, high = self.low[cell], self.high[cell]
+        last = cell == self.count - 1
+        # So near to one that float64 has no number between the edges, a cell is its lower edge.
+        most = np.maximum(np.nextafter(high, 0.0), low)
+        return np.clip(mean, low, np.where(last, 1.0, most))
+
+
+class Layer(NamedTuple):
+    """Cases of one stratum (-1: none), with `positive` of `readers` votes, and one label.
+
+    For more than two classes the label is whether the top class is right.
+    """
+
+    stratum: int
+    readers: int
+    positive: int
+    label: int
+
+
+def _too_many() -> InputError:
+    return InputError(
+        f"more than {MAX_LAYERS} combinations of stratum, votes and label: too many to stream. "
+        "Give fewer strata, or leave the votes out."
+    )
+
+
+@dataclass
+class Counts:
+    """Counts of the cases seen so far.
+
+    Attributes
+    ----------
+    cells
+        The grid.
+    n_classes
+        None before the first case.
+    layers
+        Number of each layer in `times` and `losses`.
+    times
+        (layers, cells) cases.
+    sums
+        (cells,) sum of their probabilities.
+    losses
+        (layers, 2 k) sums of the k losses of `streamed_losses` and of their squares, for more than two
+        classes; else zero.
+
+    Examples
+    --------
+    >>> counts = Counts(Cells(15))
+    >>> counts.add([0, 1, 1], [0.2, 0.7, 0.7])
+    >>> counts.add([1], [0.9])
+    >>> predictions, times = counts.predictions()
+    >>> predictions.p.tolist(), predictions.cases.y.tolist(), times.tolist()
+    ([0.2, 0.7, 0.9], [0, 1, 1], [1.0, 2.0, 1.0])
+    """
+
+    cells: Cells
+    n_classes: int | None = None
+    layers: dict[Layer, int] = field(default_factory=dict)
+    times: NDArray[np.int64] = field(init=False)
+    sums: Float = field(init=False)
+    losses: Float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.times = np.zeros((0, self.cells.count), dtype=np.int64)
+        self.sums = np.zeros(self.cells.count)
+        self.losses = np.zeros((0, 2 * len(streamed_losses())))
+
+    @property
+    def n(self) -> int:
+        """Cases seen."""
+        return int(self.times.sum())
+
+    def add(
+        self,
+        y: ArrayLike,
+        probs: ArrayLike,
+        *,
+        votes: ArrayLike | None = None,
+        n_raters: ArrayLike | None = None,
+        codes: NDArray[np.integer] | None = None,
+    ) -> None:
+        """Take in some cases: checked first, so that a bad block changes nothing."""
+        p = of_two(read_probs(probs))
+        n_classes = 2
+        if p.ndim > 1:
+            n_classes = p.shape[1]
+        if self.n_classes not in (None, n_classes):
+            raise InputError(f"probs have {n_classes} classes, those before had {self.n_classes}")
+        event = read_hard_event(y, p)
+        counts = None
+        if votes is not None:
+            counts = check_counts(votes, n_raters)
+            check_same_classes(counts, p)
+        check_same_length(y=event.y, probs=p, votes=counts, strata=codes)
+        if n_classes > 2 and counts is not None:
+            # Votes make strata there; scores against them would need every class.
+            if codes is None:
+                codes = stratum_codes(counts)
+            counts = None
+        if counts is not None and (most := int(counts.sum(axis=1).max())) > MAX_READERS:
+            raise InputError(f"at most {MAX_READERS} readers per case can be streamed, got {most}")
+        self.n_classes = n_classes
+        labels = np.asarray(y)
+        for part in blocks(len(event.p)):
+            layer = self._layers_of(event.y[part], counts, codes, part)
+            cell = self.cells.index(event.p[part])
+            np.add.at(self.sums, cell, event.p[part])
+            np.add.at(self.times.reshape(-1), layer * self.cells.count + cell, 1)
+            if n_classes > 2:
+                for j, loss in enumerate(_losses(labels[part], p[part])):
+                    self.losses[:, j] += np.bincount(layer, loss, len(self.losses))
+
+    def _layers_of(
+        self,
+        y: NDArray[np.generic],
+        counts: Int | None,
+        codes: NDArray[np.integer] | None,
+        part: slice,
+    ) -> NDArray[np.intp]:
+        """Return the layer of each case of a block, adding those that are new.
+
+        Stratum, votes and label make one number each: a table of all numbers is faster than sorting.
+        """
+        key = y.astype(np.intp)
+        width = 1
+        if counts is not None:
+            readers = counts[part].sum(axis=1)
+            width = int(readers.max()) + 1
+            key += 2 * (readers * width + counts[part, 1])
+        if codes is not None:
+            if codes[part].max() >= MAX_LAYERS:  # each has a layer: known before the table is made
+                raise _too_many()
+            key += 2 * width**2 * (codes[part].astype(np.intp) + 1)
+        present = np.flatnonzero(np.bincount(key))
+        rest, label = np.divmod(present, 2)
+        stratum, votes = np.divmod(rest, width**2)
+        readers, positive = np.divmod(votes, width)
+        keys = zip(stratum - 1, readers, positive, label, strict=True)
+        table = np.zeros(int(present[-1]) + 1, dtype=np.intp)
+        table[present] = self._numbers(Layer(*map(int, k)) for k in keys)
+        return table[key]
+
+    def _numbers(self, layers: Iterable[Layer]) -> list[int]:
+        numbers = [self.layers.setdefault(layer, len(self.layers)) for layer in layers]
+        if len(self.layers) > MAX_LAYERS:
+            raise _too_many()
+        new = len(self.layers) - len(self.times)
+        if new:
+            self.times = np.concatenate([self.times, np.zeros((new, self.cells.count), np.int64)])
+            self.losses = np.concatenate([self.losses, np.zeros((new, self.losses.shape[1]))])
+        return numbers
+
+    def predictions(
+        self, strata: tuple[str, ...] = (), *, agreement: bool = False
+    ) -> tuple[Predictions, Float]:
+        """Return the counts as predictions, and how many cases each row of them stands for.
+
+        All cases of a cell get its mean probability. For more than two classes a row has its top
+        class first, the rest spread evenly over the others, and the label 0 (right) or 1 (wrong).
+
+        Parameters
+        ----------
+        strata
+            Names of the strata by number; empty where they are to be made of the votes.
+        agreement
+            Whether these strata come from votes.
+        """
+        layers = sorted(self.layers)
+        times = self.times[[self.layers[layer] for layer in layers]]
+        row, cell = np.nonzero(times)
+        mean = np.zeros(self.cells.count)
+        filled = np.unique(cell)
+        mean[filled] = self.cells.clip(self.sums[filled] / times[:, filled].sum(axis=0), filled)
+
+        columns = np.array(layers, dtype=np.int64).reshape(-1, 4)[row]
+        stratum, readers, positive, y = columns.T
+        p, votes = mean[cell], None
+        n_classes = self.n_classes or 2
+        if n_classes > 2:
+            rest = np.minimum((1.0 - p) / (n_classes - 1), p)
+            y, p = 1 - y, np.column_stack([p, *[rest] * (n_classes - 1)])
+        if readers.any():
+            votes = np.column_stack([readers - positive, positive])
+        factor = None
+        if strata:
+            factor = Factor(stratum, strata)
+        classes = tuple(str(c) for c in range(n_classes))
+        known = {"y": y, "votes": votes, "strata": factor, "agreement": agreement}
+        cases = Cases(n=len(row), classes=classes, **known)
+        return Predictions.single(cases, p), times[row, cell].astype(np.float64)
+
+
+def streamed_losses() -> list[str]:
+    """Metrics of more than two classes that do not follow from the probability of the top class.
+
+    The order is that of the columns of `Counts.losses`, and so of saved streams: those that decide come
+    first, new ones last.
+
+    Examples
+    --------
+    >>> streamed_losses()
+    ['nll', 'brier']
+    """
+    return chosen(
+        lambda metric: (
+            metric.term is not None and metric.in_audit and not metric.votes and not metric.of_event
+        )
+    )
+
+
+def _losses(y: NDArray[np.generic], table: Float) -> list[Float]:
+    """What every case adds to the sums of losses, then to those of their squares."""
+    sample = Sample(np.eye(table.shape[1])[y.astype(np.intp)], table)
+    terms = [METRICS[key].term for key in streamed_losses()]
+    losses = [term(sample) for term in terms if term is not None]
+    return [*losses, *(loss * loss for loss in losses)]
 
 
 class StreamingAudit:
@@ -90,11 +392,11 @@ class StreamingAudit:
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> first, second = StreamingAudit(), StreamingAudit()
-    >>> for part in (first, second):
+    >>> stream = StreamingAudit()
+    >>> for block in range(2):
     ...     p = rng.uniform(size=1000)
-    ...     _ = part.update(rng.uniform(size=1000) < p, p)
-    >>> result = first.merge(second).finish()
+    ...     _ = stream.update(rng.uniform(size=1000) < p, p)
+    >>> result = stream.finish()
     >>> result["overall"]["n"], bool(result["overall"]["ece"] < 0.1)
     (2000, True)
     """
@@ -103,7 +405,7 @@ class StreamingAudit:
         self, *, n_bins: int = 15, n_resamples: int = 1000, seed: int = 0, rho: float = 0.0
     ) -> None:
         check_count(n_resamples, "n_resamples", "resamples", least=20)
-        self.n_bins, self.n_resamples, self.seed = n_bins, n_resamples, seed
+        self.options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
         self.rho = check_rho(rho)
         self._counts = Counts(Cells(n_bins))
         self._reader = Counts(Cells(n_bins))  # by the probability of a reader's vote
@@ -123,8 +425,7 @@ class StreamingAudit:
         votes: ArrayLike | None = None,
         n_raters: ArrayLike | None = None,
         p_reader: ArrayLike | None = None,
-        strata: NDArray[np.integer[Any]] | None = None,
-        names: Sequence[str] | None = None,
+        strata: Factor | None = None,
     ) -> StreamingAudit:
         """Take in a block of cases; returns self.
 
@@ -132,122 +433,30 @@ class StreamingAudit:
         ----------
         y, probs, votes, n_raters, p_reader
             As `scalecal.audit`. Votes make the strata unless these are given.
-        strata : array of int, optional
-            Number of each case's stratum in `names`, -1 for none.
-        names : sequence of str, optional
-            Names of the strata; a later block may have others.
+        strata : Factor, optional
+            The strata of the block's cases; a later block may have others.
         """
         kinds = (votes is not None, strata is not None, p_reader is not None)
         if self._kinds not in (None, kinds):
             raise InputError("give votes, strata and p_reader with every block, or with none")
-        codes = None
+        about: dict[str, Any] = {"votes": votes, "n_raters": n_raters}
         if strata is not None:
-            codes = self._codes(np.asarray(strata), tuple(names or ()))
-        reader = None if p_reader is None else check_probs(p_reader, "p_reader")
-        if reader is not None and reader.shape != np.shape(probs):
-            raise InputError(
-                f"p_reader must have the shape of probs, {np.shape(probs)}, got {reader.shape}"
-            )
-        self._counts.add(y, probs, votes=votes, n_raters=n_raters, codes=codes)
-        if reader is not None and self._counts.n_classes == 2:
-            self._reader.add(y, reader, votes=votes, n_raters=n_raters, codes=codes)
+            if "overall" in strata.names:
+                raise InputError("a stratum may not be called 'overall': that row holds all cases")
+            # Blocks number their strata by themselves: here is one numbering of the whole stream.
+            numbers = [self._strata.setdefault(name, len(self._strata)) for name in strata.names]
+            about["codes"] = np.array([*numbers, -1])[strata.codes]
+        if p_reader is not None:
+            p_reader = check_probs(p_reader, "p_reader")
+            if p_reader.shape != np.shape(probs):
+                raise InputError(
+                    f"p_reader must have the shape of probs, {np.shape(probs)}, got {p_reader.shape}"
+                )
+        self._counts.add(y, probs, **about)
+        if p_reader is not None and self._counts.n_classes == 2:
+            self._reader.add(y, p_reader, **about)
         self._kinds = kinds
         return self
-
-    def _codes(
-        self, strata: NDArray[np.integer[Any]], names: tuple[str, ...]
-    ) -> NDArray[np.integer[Any]]:
-        """Stratum numbers of a block in the numbering of the whole stream."""
-        if strata.dtype.kind not in "iu" or (
-            len(strata) and not (strata.min() >= -1 and strata.max() < len(names))
-        ):
-            raise InputError(
-                f"strata must be whole numbers from -1 (none) to {len(names) - 1}, one less than "
-                f"there are names, got {strata.dtype} from {strata.min()} to {strata.max()}"
-            )
-        return np.asarray(np.array([*self._numbers(names), -1])[strata])
-
-    def _numbers(self, names: Sequence[str]) -> list[int]:
-        if "overall" in names:
-            raise InputError("a stratum may not be called 'overall': that row holds all cases")
-        return [self._strata.setdefault(name, len(self._strata)) for name in names]
-
-    def merge(self, other: StreamingAudit) -> StreamingAudit:
-        """Add the cases of another streaming audit with the same bins; returns self."""
-        if None not in (self._kinds, other._kinds) and self._kinds != other._kinds:
-            raise InputError(
-                "streams with and without votes (or strata, or p_reader) cannot be merged"
-            )
-        if self.rho != other.rho:
-            raise InputError(
-                f"streams with different rho cannot be merged: {self.rho:g} and {other.rho:g}"
-            )
-        named = other._kinds is not None and other._kinds[1]
-        numbers = self._numbers(list(other._strata)) if named else None
-        self._counts.merge(other._counts, numbers)
-        self._reader.merge(other._reader, numbers)
-        self._kinds = self._kinds or other._kinds
-        return self
-
-    def save(self, path: str | Path) -> None:
-        """Write the counts to an ``.npz`` file, to be merged elsewhere or later; see `load`."""
-        about = _About(
-            format=FORMAT,
-            n_bins=self.n_bins,
-            n_resamples=self.n_resamples,
-            seed=self.seed,
-            rho=self.rho,
-            n_classes=self._counts.n_classes,
-            kinds=self._kinds,
-            strata=list(self._strata),
-        )
-        arrays: dict[str, Any] = {
-            "about": np.frombuffer(msgspec.json.encode(about), dtype=np.uint8)
-        }
-        for prefix, counts in self._both():
-            layers = [(la.stratum, la.readers, la.positive, la.label) for la in counts.layers]
-            arrays[f"{prefix}layers"] = np.array(layers, dtype=np.int64).reshape(-1, 4)
-            arrays |= {f"{prefix}{key}": getattr(counts, key) for key in _ARRAYS}
-        content = io.BytesIO()
-        np.savez_compressed(content, **arrays)
-        write_bytes(path, content.getvalue())
-
-    def _both(self) -> tuple[tuple[str, Counts], tuple[str, Counts]]:
-        """Both sets of counts, with what their arrays are called in a file."""
-        return ("", self._counts), ("reader_", self._reader)
-
-    @classmethod
-    def load(cls, path: str | Path) -> StreamingAudit:
-        """Read what `save` wrote.
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> file = pathlib.Path(tempfile.mkdtemp()) / "part.npz"
-        >>> StreamingAudit().update([0, 1], [0.2, 0.7]).save(file)
-        >>> StreamingAudit.load(file).n
-        2
-        """
-        with open_npz(path) as file:
-            lacking = [name for name in _MEMBERS if name not in file.names]
-            if lacking:
-                raise InputError(f"{path} holds no streaming audit: it has no {lacking[0]!r}")
-            arrays = {name: np.asarray(file.read(name)) for name in _MEMBERS}
-        with in_file(str(path)):
-            head = parse_document(arrays["about"].tobytes(), _Head)
-            if head.format != FORMAT:
-                raise InputError(f"it holds no streaming audit of this version ({FORMAT})")
-            about = parse_document(arrays["about"].tobytes(), _About)
-            out = cls(
-                n_bins=about.n_bins, n_resamples=about.n_resamples, seed=about.seed, rho=about.rho
-            )
-            out._kinds = about.kinds
-            out._strata = {name: k for k, name in enumerate(about.strata)}
-            for prefix, counts in out._both():
-                counts.n_classes = about.n_classes
-                saved = {key: arrays[f"{prefix}{key}"] for key in ("layers", *_ARRAYS)}
-                counts.restore(**saved, n_strata=len(about.strata) or len(STRATA))
-        return out
 
     def finish(self) -> Evaluation:
         """Return the evaluation of all cases so far; more may follow."""
@@ -258,7 +467,8 @@ class StreamingAudit:
         counts = self._counts
         if counts.n == 0:
             raise InputError("no cases: call update first")
-        voted, named, _ = self._kinds or (False,) * 3
+        assert self._kinds is not None
+        voted, named, two_answers = self._kinds
         names: tuple[str, ...] = tuple(self._strata)
         if not named and voted and counts.n_classes != 2:
             names = STRATA
@@ -270,23 +480,29 @@ class StreamingAudit:
                 row["prevalence"] = float("nan")
             result = replace(result, references=[])
         if self._reader.n:
-            result = _judged_by_votes(result, self._audit(self._reader, names, reader=True))
+            # What votes say of a reader's probability takes the place of what they say of the label's.
+            reader = self._audit(self._reader, names, reader=True)
+            for row, own in zip(result.rows, reader.rows, strict=True):
+                row |= {key: value for key, value in own.items() if COLUMNS[key].votes}
+            result.meta["votes_judge"] = "p_reader"
+            result = replace(result, by_votes=reader, difficulty=reader.difficulty)
+        # Of the counts by stratum, votes, label and cell: the order of the cases is no matter.
         digest = hashlib.sha256()
-        for _, part in self._both():
+        for part in (counts, self._reader):
             for layer in sorted(part.layers):
                 digest.update(repr(layer).encode() + part.times[part.layers[layer]].tobytes())
         del result.meta["data_sha256"]
-        # Of the counts by stratum, votes, label and cell: the order of the cases is no matter.
         result.meta.update(streamed=True, counts_sha256=digest.hexdigest())
-        result.notes[:0] = [
+        result.notes.insert(
+            0,
             "Streamed: probabilities are rounded to the means of some 70,000 cells, and floors, nulls, "
-            "tests and intervals take cases as independent."
-        ]
-        small = [r["name"] for r in result.rows[1:] if 0 < r["n"] < FEW_CASES]
-        if self._kinds and self._kinds[2] and counts.n_classes != 2:
+            "tests and intervals take cases as independent.",
+        )
+        if two_answers and counts.n_classes != 2:
             result.notes.append(
                 "Votes are not scored in a stream of more than two classes, so p_reader is not judged."
             )
+        small = [r["name"] for r in result.rows[1:] if 0 < r["n"] < FEW_CASES]
         if counts.n > EXACT_CASES and small:
             result.notes.append(
                 f"That limit is rough where cases are few: the null of {some_of(small)} (under "
@@ -296,29 +512,15 @@ class StreamingAudit:
 
     def _audit(self, counts: Counts, strata: tuple[str, ...], reader: bool = False) -> Audit:
         """Audit one set of counts as weighted cases; with `reader` they are of a reader's answer."""
-        named = self._kinds is not None and self._kinds[1]
-        predictions, times = counts.predictions(strata, agreement=not named)
-        cases = predictions.cases
+        assert self._kinds is not None
+        predictions, times = counts.predictions(strata, agreement=not self._kinds[1])
+        cases, own = predictions.cases, replace(predictions.only, rho=self.rho)
         if cases.strata is not None:
             cases = replace(cases, strata=in_order(cases.strata))
-        own = predictions.only
         if reader:
             own = replace(own, p_reader=own.p)
-        return audit_predictions(
-            replace(predictions, cases=cases, answers={ALONE: replace(own, rho=self.rho)}),
-            sample_weight=times,
-            n_bins=self.n_bins,
-            n_resamples=self.n_resamples,
-            seed=self.seed,
-        )
-
-
-def _judged_by_votes(label: Audit, reader: Audit) -> Audit:
-    """Put what votes say of a reader's probability in the place of what they say of the label's."""
-    for row, own in zip(label.rows, reader.rows, strict=True):
-        row |= {key: value for key, value in own.items() if COLUMNS[key].votes}
-    label.meta["votes_judge"] = "p_reader"
-    return replace(label, by_votes=reader, difficulty=reader.difficulty)
+        whole = replace(predictions, cases=cases, answers={ALONE: own})
+        return audit_predictions(whole, sample_weight=times, **self.options)
 
 
 def _add_losses(rows: list[dict[str, Any]], counts: Counts, strata: dict[str, int]) -> None:
@@ -380,14 +582,12 @@ def stream_file(
         own = piece.only
         stream.rho = own.rho
         if cases.n:
-            stream.update(
-                labels_of(cases),
-                own.p,
-                votes=cases.votes,
-                p_reader=own.p_reader,
-                strata=None if cases.strata is None else cases.strata.codes,
-                names=None if cases.strata is None else cases.strata.names,
-            )
+            about: dict[str, Any] = {
+                "votes": cases.votes,
+                "p_reader": own.p_reader,
+                "strata": cases.strata,
+            }
+            stream.update(labels_of(cases), own.p, **about)
         if on_batch is not None:
             on_batch(cases.n)
     if stream.n == 0:

@@ -11,9 +11,8 @@ import numpy as np
 from scalecal.evaluation import words
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import PUBLISHED, VOTED
-from scalecal.evaluation.changes import changed_metrics, compared_metrics
-from scalecal.evaluation.judging import LEVEL
-from scalecal.evaluation.voted_curve import READS, VotedCurve
+from scalecal.evaluation.changes import READS, VotedCurve, changed_metrics, compared_metrics
+from scalecal.evaluation.judging import LEVEL, Facts, Row
 from scalecal.io.text import change_text, is_known, number, p_value
 from scalecal.metrics import COLUMNS, METRICS, Column
 from scalecal.metrics.columns import chosen
@@ -26,9 +25,6 @@ WIDTH = 100
 
 MARK = "*"
 """Beside the name of a method that shows no clear gain over softening, where there is little room."""
-
-Row = Mapping[str, Any]
-Facts = Mapping[str, Any]
 
 ABOUT_CASES = ("name", "n", "prevalence", "mean_p")
 ABOUT_CHANCE = ("ece", "floor", "excess", "null", "p_null_holm", "p_cox_holm")
@@ -81,28 +77,6 @@ def shown_columns(rows: Sequence[Row], keys: Sequence[str]) -> list[Column]:
     """Return the columns that have a number in some row."""
     known = (k for k in keys if any(number(row.get(k)) != "-" for row in rows))
     return [COLUMNS[k] for k in known]
-
-
-def audit_table(
-    rows: Sequence[Row],
-    references: Sequence[Row] = (),
-    difficulty: Sequence[Row] = (),
-    *,
-    judges: str = "p",
-) -> str:
-    """Lay the strata out as text, one line each, with the reference predictors below.
-
-    What votes say follows in further tables, where they are known; `judges` is what they judge.
-    """
-    parts = [_one_table(rows, references, columns_by_labels())]
-    by_votes = columns_by_votes()
-    if shown_columns(rows, by_votes):
-        part = _one_table(rows, references, ("name", *by_votes))
-        parts.append(f"{judges} compared with readers' votes\n{part}")
-    if any(row["n"] for row in difficulty):
-        part = _one_table(difficulty, (), BY_DIFFICULTY)
-        parts.append(f"{_JUDGED[judges]}, by predicted difficulty\n{part}")
-    return "\n\n".join(parts)
 
 
 def _one_table(rows: Sequence[Row], references: Sequence[Row], keys: Sequence[str]) -> str:
@@ -211,75 +185,42 @@ def _block(
 
 def evaluation_text(facts: Facts, audit: Audit, notes: Sequence[str]) -> str:
     """Lay an evaluation out as text: its tables, the verdict with its answers, paragraphs, notes."""
-    tables = {
-        "audit": _audit_tables,
-        "comparison": _comparison_tables,
-        "files": _files_tables,
-        "calibration": _calibration_tables,
+    sentences = words.sentences(facts)
+    badges = {
+        name: f"{one['verdict']['word'].upper()}: {one['verdict']['headline']}"
+        for name, one in facts["audits"].items()
     }
-    said = words.sentences(facts)
-    parts = [tables[facts["kind"]](facts, audit), "\n".join(said[:4])]
-    if said[4:]:
-        parts.append("\n".join(said[4:]))
-    if notes:
-        parts.append("\n".join(f"Note: {note}" for note in notes))
+    if facts["kind"] == "audit":
+        parts = [_audit_text(audit)]
+    elif facts["kind"] == "files":
+        others = [f"{name}: {badges[name]}" for name in facts["methods"][1:]]
+        parts = [differences_text(facts), "\n".join(others)]
+    else:
+        parts = [comparison_text(facts)]
+    if facts["kind"] == "calibration":
+        parts.append(f"Before: {badges[facts['baseline']]}")
+    # The verdict with its three answers stands together: the terminal's is the page's first screen.
+    parts += ["\n".join(sentences[:4]), "\n".join(sentences[4:])]
+    parts.append("\n".join(f"Note: {note}" for note in notes))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _audit_text(audit: Audit) -> str:
+    """The strata of an audit, one line each, and what votes say in further tables, where they are known."""
+    rows, judges = audit.shown_rows, audit.meta.get("votes_judge", "p")
+    references = []
+    for row in audit.references:
+        if row["stratum"] in (rows[0]["name"], rows[-1]["name"]):
+            references.append({**row, "name": f"{row['name']} ({row['stratum']})"})
+    parts = [_one_table(rows, references, columns_by_labels())]
+    by_votes = columns_by_votes()
+    if shown_columns(rows, by_votes):
+        part = _one_table(rows, references, ("name", *by_votes))
+        parts.append(f"{judges} compared with readers' votes\n{part}")
+    if any(row["n"] for row in audit.difficulty):
+        part = _one_table(audit.difficulty, (), BY_DIFFICULTY)
+        parts.append(f"{_JUDGED[judges]}, by predicted difficulty\n{part}")
     return "\n\n".join(parts)
-
-
-def _audit_tables(facts: Facts, audit: Audit) -> str:  # noqa: ARG001
-    rows = audit.shown_rows
-    ends = (rows[0]["name"], rows[-1]["name"])
-    shown = [
-        {**r, "name": f"{r['name']} ({r['stratum']})"}
-        for r in audit.references
-        if r["stratum"] in ends
-    ]
-    judges = audit.meta.get("votes_judge", "p")
-    return audit_table(rows, shown, audit.difficulty, judges=judges)
-
-
-def _comparison_tables(facts: Facts, audit: Audit) -> str:  # noqa: ARG001
-    return comparison_text(facts)
-
-
-def _files_tables(facts: Facts, audit: Audit) -> str:  # noqa: ARG001
-    alone = [
-        f"{name}: {facts['audits'][name]['verdict']['word'].upper()}. "
-        f"{facts['audits'][name]['verdict']['headline']}"
-        for name in facts["methods"][1:]
-    ]
-    return "\n\n".join([differences_text(facts), "\n".join(alone)])
-
-
-def _calibration_tables(facts: Facts, audit: Audit) -> str:  # noqa: ARG001
-    before = facts["audits"][facts["baseline"]]["verdict"]
-    return f"{candidates_text(facts)}\n\nBefore: {before['word'].upper()}: {before['headline']}"
-
-
-def candidates_text(facts: Facts) -> str:
-    """One line per candidate of a calibration: label NLL, its change, ECE with its floor, vote NLL."""
-    about = facts["calibration"]
-    rows = {r["method"]: r for r in facts["rows"] if r["stratum"] == "overall"}
-    titles = ["method", "label NLL", "change [95 %]", "ECE (floor)"]
-    voted = any(r.get("vote_nll") is not None for r in rows.values())
-    if voted:
-        titles.append("vote NLL")
-    lines = [titles]
-    for name in facts["methods"]:
-        row = rows[name]
-        marked = name
-        if about["method"] == "auto" and name == about["chosen"]:
-            marked = f"{name} (chosen)"
-        line = [
-            marked,
-            number(row["nll"]),
-            change_text(row["changes"].get("nll")),
-            f"{number(row['ece'])} ({number(row['floor'])})",
-        ]
-        if voted:
-            line.append(number(row.get("vote_nll")))
-        lines.append(line)
-    return lay_out(lines)
 
 
 # Methods
@@ -289,94 +230,77 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
     """One row per method: means over seeds, floors, paired changes, recovered share."""
     import pandas as pd
 
-    value = {(r["method"], r["stratum"]): r for r in facts["rows"]}
-    strata = ("overall", *facts["strata"])
+    rows = {(row["method"], row["stratum"]): row for row in facts["rows"]}
+    suffixes = {"overall": ""} | {stratum: f"_{stratum}" for stratum in facts["strata"]}
     lines = []
     for method in facts["methods"]:
-        seeds = value.get((method, "overall"), {}).get("seeds", 0)
-        line: dict[str, Any] = {"method": method, "seeds": seeds}
-        line |= (
-            {"voted": 0, "reads": "panel"}
-            if method == PUBLISHED
-            else {"voted": None, "reads": None}
-        )
-        for stratum in strata:
-            row = value.get((method, stratum), {})
-            suffix = "" if stratum == "overall" else f"_{stratum}"
+        line: dict[str, Any] = {"method": method, "seeds": rows[method, "overall"]["seeds"]}
+        changes: dict[str, Any] = {}
+        for stratum, suffix in suffixes.items():
+            row = rows.get((method, stratum), {"changes": {}})
             line |= {f"{metric}{suffix}": row.get(metric) for metric in compared_metrics()}
             line[f"ece{suffix}_floor"] = row.get("floor")
-        for stratum in strata:
-            changes = value.get((method, stratum), {}).get("changes", {})
-            suffix = "" if stratum == "overall" else f"_{stratum}"
             for metric in changed_metrics(stratum):
-                change = changes.get(metric, {})
-                line[f"{metric}{suffix}_change"] = change.get("difference")
-                for end in ("low", "high", "p"):
-                    line[f"{metric}{suffix}_change_{end}"] = change.get(end)
-        beyond = facts["softening"].get(method, {})
+                change = row["changes"].get(metric, {})
+                for end in ("difference", "low", "high", "p"):
+                    name = f"{metric}{suffix}_change_{end}".removesuffix("_difference")
+                    changes[name] = change.get(end)
+        beyond, share = facts["softening"].get(method, {}), facts["recovered"][method]
+        line |= changes
         line |= {
             "beyond_softening": beyond.get("difference"),
             "beyond_softening_low": beyond.get("low"),
             "beyond_softening_high": beyond.get("high"),
             "softening_temperature": beyond.get("temperature"),
+            "recovered": share["share"],
         }
-        share = facts["recovered"][method]
-        line |= {"recovered": share["share"]}
         line |= {f"recovered_{key}": share[key] for key in ("low", "high", "reason")}
         lines.append(line)
-    for point in (facts.get("voted") or {}).get("points", ()):
-        line = {"method": VOTED, "voted": point["voted"], "reads": point["reads"]}
-        line |= {m: point[m] for m in compared_metrics() if m in point} | {
-            "recovered": point["share"]
-        }
-        line |= {f"recovered_{key}": point[key] for key in ("low", "high", "reason")}
-        for metric, change in point["changes"].items():
-            line[f"{metric}_change"] = change["difference"]
-            line |= {f"{metric}_change_{end}": change[end] for end in ("low", "high", "p")}
-        lines.append(line)
     table = pd.DataFrame(lines)
-    text, whole = ("method", "reads", "recovered_reason"), ("seeds", "voted")
-    kinds: dict[str, Any] = {str(c): np.float64 for c in table if c not in (*text, *whole)}
-    return table.astype(kinds | dict.fromkeys(whole, "Int64"))
+    kinds = {str(column): np.float64 for column in table}
+    return table.astype(kinds | {"method": object, "recovered_reason": object, "seeds": "Int64"})
 
 
-def _share_text(share: Mapping[str, Any]) -> str:
-    if share["share"] is None:
-        return "-"
-    return "{:.0f} % [{:.0f}, {:.0f}]".format(*(100 * share[k] for k in ("share", "low", "high")))
-
-
-def shown_table(facts: Facts) -> pd.DataFrame:
-    """The columns of the comparison a person reads, as text."""
-    import pandas as pd
-
-    value = {(r["method"], r["stratum"]): r for r in facts["rows"]}
-    rows = [value.get((m, "overall"), {}) for m in facts["methods"]]
-    remarks = {m: words.softening_remark(facts, m) for m in facts["methods"]}
-    names = [f"{m} ({remark})" if remark else m for m, remark in remarks.items()]
+def shown_table(facts: Facts) -> dict[str, list[str]]:
+    """The columns of the comparison that a person reads, as text: title -> a cell for each method."""
+    rows = {(row["method"], row["stratum"]): row for row in facts["rows"]}
+    names = []
+    for method in facts["methods"]:
+        name = method
+        if (facts["calibration"] or {}).get("chosen") == method:
+            name = f"{method} (chosen)"
+        elif remark := words.softening_remark(facts, method):
+            name = f"{method} ({remark})"
+        names.append(name)
     out: dict[str, list[str]] = {"method": names}
     for stratum in ("overall", *facts["strata"]):
-        here = [value.get((m, stratum), {}) for m in facts["methods"]]
-        title = "ECE" if stratum == "overall" else f"ECE {stratum}"
-        out[f"{title} (floor)"] = [
-            f"{number(r.get('ece'))} ({number(r.get('floor'))})" for r in here
-        ]
+        cells = []
+        for method in facts["methods"]:
+            row = rows.get((method, stratum), {})
+            cells.append(f"{number(row.get('ece'))} ({number(row.get('floor'))})")
+        out[f"ECE {stratum} (floor)".replace(" overall", "")] = cells
+    whole = [rows[method, "overall"] for method in facts["methods"]]
     for key in ("nll", "vote_nll", "auc", "accuracy"):
-        if any(r.get(key) is not None for r in rows):
-            out[COLUMNS[key].title] = [number(r.get(key)) for r in rows]
+        if any(row.get(key) is not None for row in whole):
+            out[COLUMNS[key].title] = [number(row.get(key)) for row in whole]
     for key in ("nll", "vote_nll"):
-        changes = [r.get("changes", {}).get(key) for r in rows]
+        changes = [row["changes"].get(key) for row in whole]
         if any(changes):
             out[f"{COLUMNS[key].title} change [95 %]"] = [change_text(c) for c in changes]
     if beyond := facts["softening"]:
         title = COLUMNS[next(iter(beyond.values()))["metric"]].title
-        out[f"{title} less softening's [95 %]"] = [
-            change_text(beyond.get(m)) for m in facts["methods"]
-        ]
-    shares = [facts["recovered"][m] for m in facts["methods"]]
+        changes = [beyond.get(method) for method in facts["methods"]]
+        out[f"{title} less softening's [95 %]"] = [change_text(c) for c in changes]
+    shares = [facts["recovered"][method] for method in facts["methods"]]
     if any(share["share"] is not None for share in shares):
-        out["recovered"] = [_share_text(share) for share in shares]
-    return pd.DataFrame(out)
+        out["recovered"] = []
+        for share in shares:
+            text = "-"
+            if share["share"] is not None:
+                part, low, high = (100 * share[key] for key in ("share", "low", "high"))
+                text = f"{part:.0f} % [{low:.0f}, {high:.0f}]"
+            out["recovered"].append(text)
+    return out
 
 
 def comparison_text(facts: Facts) -> str:
@@ -385,28 +309,26 @@ def comparison_text(facts: Facts) -> str:
     Columns for which there is no room are named below, and so are methods with no clear gain over
     softening.
     """
-    table = {str(title): [str(v) for v in values] for title, values in shown_table(facts).items()}
-    mere = [bool(words.softening_remark(facts, method)) for method in facts["methods"]]
-    names = short_names(facts["methods"])
-    table["method"] = [
-        f"{m} {MARK}" if marked else m for m, marked in zip(names, mere, strict=True)
-    ]
-    kept = _with_room(table, _by_importance(facts, table))
+    table = shown_table(facts)
+    mere = f" ({words.NO_GAIN})"
+    marked = [name.replace(mere, f" {MARK}") for name in table["method"]]
+    notes = []
+    if marked != table["method"]:
+        notes.append(f"{MARK} {words.NO_GAIN}")
+    table["method"] = short_names(marked)
+    # What decides comes first: the vote's loss where there are votes, and in a calibration the label's.
+    first = COLUMNS["nll"].title
+    if facts["kind"] == "comparison" and COLUMNS["vote_nll"].title in table:
+        first = COLUMNS["vote_nll"].title
+    wanted = ["method", f"{first} change [95 %]", "ECE (floor)", f"ECE {facts['hardest']} (floor)"]
+    wanted += [first, *(COLUMNS[key].title for key in ("nll", "vote_nll", "auc", "accuracy"))]
+    ranked = [title for title in dict.fromkeys([*wanted, *table]) if title in table]
+    kept = _with_room(table, ranked)
     text = lay_out([kept, *map(list, zip(*(table[title] for title in kept), strict=True))])
-    notes = [f"{MARK} no clear gain over softening"] if any(mere) else []
     if left := [title for title in table if title not in kept]:
         also = ", ".join(title.removesuffix(" [95 %]").removesuffix(" (floor)") for title in left)
         notes += textwrap.wrap(f"Also in comparison.csv: {also}.", WIDTH)
-    return "\n".join([text, *([""] if notes else []), *notes])
-
-
-def _by_importance(facts: Facts, table: Mapping[str, Any]) -> list[str]:
-    """Titles of the comparison's columns, those that matter most first."""
-    first = COLUMNS["vote_nll" if COLUMNS["vote_nll"].title in table else "nll"].title
-    hardest = f"ECE {facts['hardest']} (floor)"
-    wanted = ["method", f"{first} change [95 %]", "ECE (floor)", hardest, first]
-    wanted += [COLUMNS[key].title for key in ("nll", "auc", "accuracy")]
-    return [title for title in dict.fromkeys([*wanted, *table]) if title in table]
+    return "\n\n".join([text, *filter(None, ["\n".join(notes)])])
 
 
 def _with_room(table: Mapping[str, Sequence[str]], titles: Sequence[str]) -> list[str]:
@@ -454,8 +376,15 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     ]
     ends = {0}
     for model in facts["methods"][1:]:
-        own = [row for row in facts["differences"] if row["model"] == model]
-        for row in filter(_is_shown, own):
+        for row in facts["differences"]:
+            metric, clear = (
+                METRICS[row["metric"]],
+                is_known(row["p_holm"]) and row["p_holm"] < LEVEL,
+            )
+            # All that are judged over all cases; of strata those that decide, and clear ones.
+            shown = metric.tested and (row["stratum"] == "overall" or metric.main or clear)
+            if row["model"] != model or not shown:
+                continue
             p = p_value(row["p_holm"]) if is_known(row["p_holm"]) else "-"
             lines.append(
                 [short[model], row["stratum"], words.title_of(row["metric"]), change_text(row), p]
@@ -463,14 +392,6 @@ def differences_text(facts: Mapping[str, Any]) -> str:
         ends.add(len(lines) - 1)
     parts.append(lay_out(lines, rules=ends))
     return "\n\n".join(parts)
-
-
-def _is_shown(row: Mapping[str, Any]) -> bool:
-    """Whether a terminal shows a difference: all that are judged, of strata the first or clear ones."""
-    if not METRICS[row["metric"]].tested:
-        return False
-    clear = is_known(row["p_holm"]) and row["p_holm"] < LEVEL
-    return row["stratum"] == "overall" or METRICS[row["metric"]].main or clear
 
 
 def tidy_results(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:

@@ -6,17 +6,23 @@ more than its test bears, and none says what another has said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import log
+from collections.abc import Callable, Mapping, Sequence
+from math import log, nan
 from typing import Any
 
-from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, interval_sign
-from scalecal.io.text import change_text, is_known, listed, number, p_text, percent, points
-from scalecal.metrics import METRICS
+from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, Facts, Row, interval_sign
+from scalecal.io.text import (
+    change_text,
+    is_known,
+    listed,
+    number,
+    p_text,
+    percent,
+    points,
+    some_of,
+)
+from scalecal.metrics import METRICS, holm
 from scalecal.metrics.grouping import FEWEST_GROUPS
-
-Facts = Mapping[str, Any]
-Row = Mapping[str, Any]
 
 BADGES = {"good": "Good", "attention": "Attention", "inconclusive": "Inconclusive"}
 """Badge -> its word."""
@@ -28,24 +34,31 @@ CRITERION = (
 )
 """How a badge is given, in words."""
 
-DIFFICULTY = {
-    "easy": "the most confident predictions",
-    "middle": "moderately confident predictions",
-    "hard": "the least confident predictions",
-}
-FORESEEN = {
-    "easy": "readers are expected to agree",
-    "middle": "between agreement and dispute",
-    "hard": "readers are expected to split",
-}
-"""Strata of predicted difficulty in words: by the model's own probability, or by p_split."""
-
 AGREEMENT = {
     "high": "nearly all readers agree",
     "medium": "a clear majority of the readers",
     "low": "the readers split",
 }
 """Strata of agreement in words."""
+
+GLOSSES = {
+    "agreement": AGREEMENT,
+    "votes": {
+        "easy": "the most confident predictions",
+        "middle": "moderately confident predictions",
+        "hard": "the least confident predictions",
+    },
+    "foreseen": {
+        "easy": "readers are expected to agree",
+        "middle": "between agreement and dispute",
+        "hard": "readers are expected to split",
+    },
+}
+"""Kind of part -> name -> what it is. Votes judge strata of predicted difficulty: by the model's own
+probability, or foreseen by p_split."""
+
+NOUNS = {"votes": "cases", "agreement": "agreement"}
+"""Kind of part -> what follows its name."""
 
 NOTHING = ("none", "reader-only")
 """Names of leaving p as it is."""
@@ -99,7 +112,8 @@ def _headline(audit: Facts) -> str:
     if judged["badge"] == "good":
         return f"Its probabilities are well calibrated: {_averages(row)}."
     if not is_known(judged["p"]):
-        return f"There is no verdict: {_why(row)}."
+        few = "too few cases, or probabilities too extreme, for any test"
+        return f"There is no verdict: {row.get('reason') or few}."
     if judged["hint"]:
         return "There are signs of an error, but they may be chance: two kinds of tests were made."
     return f"Too few cases to say: no error was found, but {_possible(audit)}."
@@ -125,10 +139,7 @@ def _error(audit: Facts) -> str:
             f"Its probabilities are too {kind}: on average it expects {percent(row['mean_p'])} "
             f"{positive}, where {percent(row['prevalence'])} are"
         )
-    return (
-        f"Its probabilities do not fit the labels: the calibration error (ECE) is {points(row['ece'])}, "
-        f"where a calibrated model would show {points(row['floor'])}"
-    )
+    return "Its probabilities do not fit the labels, in no single direction"
 
 
 def _worst(audit: Facts) -> Row:
@@ -147,6 +158,7 @@ def _part_error(audit: Facts, part: Row) -> str:
         )
     sure, gap = row["vote_overconfidence"], row["vote_gap"]
     key = "vote_overconfidence" if abs(sure) >= abs(gap) else "vote_gap"
+    # Half of the interval is how far chance alone may take it.
     half = (row[f"{key}_high"] - row[f"{key}_low"]) / 2
     if not abs(row[key]) > half:
         return (
@@ -162,29 +174,20 @@ def _part_error(audit: Facts, part: Row) -> str:
     return f"{start}; a calibrated model would be within {points(max(half, 0.01))}"
 
 
-def _gloss(audit: Facts, part: Row) -> str:
-    if part["kind"] == "votes":
-        return (FORESEEN if audit["judgement"]["foreseen"] else DIFFICULTY)[part["name"]]
-    if part["kind"] == "agreement":
-        return AGREEMENT.get(part["name"], "")
-    return ""
-
-
 def _title(part: Row) -> str:
-    if part["kind"] == "votes":
-        return f"{part['name']} cases"
-    if part["kind"] == "agreement":
-        return f"{part['name']} agreement"
-    return f"the stratum {part['name']}"
+    if part["kind"] == "stratum":
+        return f"the stratum {part['name']}"
+    return f"{part['name']} {NOUNS[part['kind']]}"
 
 
 def _on(audit: Facts, part: Row) -> str:
-    """Name a part of the cases, with its size and what it is."""
-    n, gloss = number(part["n"]), _gloss(audit, part)
-    if part["kind"] == "votes":
-        return f"On the {n} {_title(part)} ({gloss})"
-    about = f"{gloss}, n = {n}" if gloss else f"n = {n}"
-    return f"On {_title(part)} ({about})"
+    """Name a part of the cases, with what it is and its size."""
+    kind = part["kind"]
+    if kind == "votes" and audit["judgement"]["foreseen"]:
+        kind = "foreseen"
+    gloss = GLOSSES.get(kind, {}).get(part["name"])
+    about = [*filter(None, [gloss]), f"n = {number(part['n'])}"]
+    return f"On {_title(part)} ({', '.join(about)})"
 
 
 def _inside(text: str) -> str:
@@ -197,18 +200,11 @@ def _inside(text: str) -> str:
 def _listed(parts: Sequence[Row]) -> str:
     """Names of some parts: "easy and hard cases", "low agreement", "the strata A, B and C"."""
     names = listed([str(part["name"]) for part in parts])
+    if parts[0]["kind"] == "stratum" and len(parts) > 1:
+        return f"the strata {names}"
     if parts[0]["kind"] == "stratum":
-        many = "strata" if len(parts) > 1 else "stratum"
-        return f"the {many} {names}"
-    return f"{names} {_title(parts[0]).split()[-1]}"
-
-
-def _why(row: Row) -> str:
-    """Why nothing could be tested."""
-    reason = row.get("reason") or ""
-    reason = reason.removesuffix(" for a floor, a test or an interval")
-    reason = reason.removesuffix(" for an interval")
-    return reason or "too few cases, or probabilities too extreme, for any test"
+        return _title(parts[0])
+    return f"{names} {NOUNS[parts[0]['kind']]}"
 
 
 def _possible(audit: Facts) -> str:
@@ -219,11 +215,9 @@ def _possible(audit: Facts) -> str:
         return "how large one could hide is not known"
     if high > LIMIT:
         return f"one of {points(high)} could hide in {_cases(row)}"
-    unsure = [
-        part for part in _tested(audit) if not (is_known(part["high"]) and part["high"] <= LIMIT)
-    ]
-    if unsure and is_known(unsure[-1]["high"]):
-        worst = max(unsure, key=lambda part: float(part["high"]))
+    wide = [part for part in _tested(audit) if is_known(part["high"]) and part["high"] > LIMIT]
+    if wide:
+        worst = max(wide, key=lambda part: float(part["high"]))
         return f"one of {points(worst['high'])} could hide {_inside(_on(audit, worst))}"
     return f"{_title(judged['parts'][-1])} could not be judged"
 
@@ -271,6 +265,7 @@ def _calibrated(audit: Facts) -> dict[str, str]:
             heading = "Not everywhere"
             text += ". Over all cases no test finds an error"
     elif judged["badge"] == "good":
+        # Nothing smaller than a point is promised, however many cases there are.
         bounds = [judged["error_high"], *(part["high"] for part in _tested(audit)), 0.01]
         heading = f"Yes, within {points(max(bounds))}"
         if judged["small"]:
@@ -312,20 +307,13 @@ def _where(audit: Facts) -> dict[str, str]:
     else:
         heading = "No part stands out"
         widest = max(tested, key=lambda part: part["high"] if is_known(part["high"]) else -1.0)
-        text = f"The widest margin: {_margin(audit, widest)}."
+        text = f"The widest margin is {_inside(_on(audit, widest))}"
+        if is_known(widest["high"]):
+            text += f": an error of {points(widest['high'])} is left possible"
+        text += "."
         if missing := [part for part in parts if part not in tested]:
             text += f" Not judged: {_listed(missing)}."
     return {"question": question, "heading": heading, "text": text}
-
-
-def _margin(audit: Facts, part: Row) -> str:
-    row, where = _row_of(audit, part), _inside(_on(audit, part))
-    if part["kind"] != "votes":
-        return f"{where} an error of {points(row['ece'])}, {points(row['null'])} for a calibrated model"
-    return (
-        f"{where} it gives {percent(row['vote_confidence'])} to the class it prefers, readers "
-        f"{percent(row['vote_agreement'])}"
-    )
 
 
 def vote_paragraph(audit: Facts) -> str:
@@ -358,27 +346,22 @@ def _vote_error(row: Row) -> str:
     """
     if not is_known(row["vote_excess_low"]):
         return f"there is no verdict on p_reader, {row.get('reason') or 'too few cases have votes'}"
-
-    def between(name: str) -> str:
-        low, high = (number(row[f"{name}_{end}"]) for end in ("low", "high"))
-        return f"{number(row[name])}, 95 % interval {low} to {high}"
-
-    excess = between("vote_excess")
+    excess, gap = (
+        f"{number(row[key])}, 95 % interval {number(row[f'{key}_low'])} to {number(row[f'{key}_high'])}"
+        for key in ("vote_excess", "vote_gap")
+    )
     p = row.get("p_votes_holm")
     if not is_known(p) or float(p or 0.0) >= LEVEL:
         return f"no miscalibration of p_reader is found (difference {excess})"
+    sure = {1: "over-confident", -1: "under-confident"}.get(interval_sign(row, "vote_excess"))
+    way = {1: "high", -1: "low"}.get(interval_sign(row, "vote_gap"))
     wrong = []
-    if sure := interval_sign(row, "vote_excess"):
-        way = "over-confident" if sure > 0 else "under-confident"
-        wrong.append(f"p_reader is {way} about single votes (difference {excess})")
-    if shift := interval_sign(row, "vote_gap"):
-        way = "high" if shift > 0 else "low"
-        wrong.append(
-            f"p_reader is too {way} on average (mean less vote share {between('vote_gap')})"
-        )
-    if wrong:
-        return "; ".join(wrong)
-    return f"errors of opposite sign cancel over all cases (difference {excess})"
+    if sure:
+        wrong.append(f"p_reader is {sure} about single votes (difference {excess})")
+    if way:
+        wrong.append(f"p_reader is too {way} on average (mean less vote share {gap})")
+    opposite = f"errors of opposite sign cancel over all cases (difference {excess})"
+    return "; ".join(wrong) or opposite
 
 
 # What to do
@@ -386,17 +369,26 @@ def _vote_error(row: Row) -> str:
 
 def advice(facts: Facts) -> dict[str, str]:
     """What to do, from the recommendation: one heading and one text, the same everywhere."""
-    heading, text = _ADVICE[facts["kind"]](facts)
+    if facts["kind"] == "audit":
+        heading, text = _audit_advice(facts)
+    elif facts["kind"] == "calibration":
+        heading, text = _calibration_advice(facts)
+    else:
+        heading, text = _choice_advice(facts)
     return {"question": "What to do?", "heading": heading, "text": text}
 
 
 def _audit_advice(facts: Facts) -> tuple[str, str]:
     audit = facts["audits"][facts["judged"]]
-    badge, row, meta = audit["judgement"]["badge"], audit["rows"][0], audit["meta"]
-    if badge == "good":
+    judged, row, meta = audit["judgement"], audit["rows"][0], audit["meta"]
+    found = facts["recommended"]
+    if judged["badge"] == "good":
         return "Nothing", "Use the probabilities as they are, on cases like these."
-    if badge == "inconclusive":
-        return _collect(audit)
+    if judged["badge"] == "inconclusive":
+        if (row.get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
+            needed = f"Cases of at least {FEWEST_GROUPS} groups (patients, slides) are needed"
+            return "Collect more groups", f"{needed} for a verdict."
+        return "Collect more cases", more_cases(row["n"], judged["error_high"])
     if row["prevalence"] in (0.0, 1.0):
         text = "All cases are of one class: collect cases of the others before it is judged again."
         return "Check the labels", text
@@ -407,49 +399,27 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
             f"{log(odds[0] / odds[1]):+.2f} to its log-odds for this prevalence."
         )
         return "Recalibrate it", text
-    return _calibrator_advice(facts)
-
-
-def _calibrator_advice(facts: Facts) -> tuple[str, str]:
-    """Which calibrator `scalecal calibrate` would choose for these predictions, and on what evidence."""
-    found = facts["recommended"]
     if found is None:
         text = (
             "These cases are too few to fit a calibrator: fit one (scalecal calibrate) on others."
         )
         return "Recalibrate it", text
-    own = found["p"]
-    reader = " It adds p_reader, one reader's answer, from the votes."
-    if own["method"] in NOTHING:
-        text = f"None of {own['tried']} calibrators has a lower cross-fitted label NLL."
-        if found["adds_reader"]:
-            text += " Run scalecal calibrate --method none: p stays." + reader
-            return "Add a reader's answer", text
-        return "Do not rely on its probabilities", text
-    text = (
-        f"Run scalecal calibrate --method {own['method']}: cross-fitted label NLL changes by "
-        f"{change_text(own)}{_chance(own)}."
-    )
-    return "Recalibrate it", text + (reader if found["adds_reader"] else "")
-
-
-def _chance(own: Row) -> str:
-    """What is said of a gain that is no more than chance may give."""
-    if own["sure"]:
-        return ""
-    if own["low"] is None:
-        return ", with too few cases or groups to say whether by chance"
-    return ", which may be chance"
-
-
-def _collect(audit: Facts) -> tuple[str, str]:
-    row = audit["rows"][0]
-    if (row.get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
-        text = (
-            f"Cases of at least {FEWEST_GROUPS} groups (patients, slides) are needed for a verdict."
+    own, reader = found["p"], ""
+    if found["adds_reader"]:
+        reader = " It adds p_reader, one reader's answer, from the votes."
+    if own["method"] not in NOTHING:
+        return (
+            "Recalibrate it",
+            f"Run scalecal calibrate {_named(facts, own)}: {_gain(own)}.{reader}",
         )
-        return "Collect more groups", text
-    return "Collect more cases", more_cases(row["n"], audit["judgement"]["error_high"])
+    if reader:
+        text = f"{_none_better(own)} Run scalecal calibrate --method none: p stays.{reader}"
+        return "Add a reader's answer", text
+    return "Do not rely on its probabilities", _none_better(own)
+
+
+def _none_better(own: Row) -> str:
+    return f"None of {own['tried']} calibrators has a lower cross-fitted label NLL."
 
 
 def more_cases(n: int, high: float | None) -> str:
@@ -474,77 +444,75 @@ def more_cases(n: int, high: float | None) -> str:
 
 
 def _calibration_advice(facts: Facts) -> tuple[str, str]:
-    about = facts["calibration"]
-    chosen, own = about["chosen"], facts["recommended"]["p"]
-    if chosen in NOTHING:
-        heading = "Leave p as it is"
-        text = f"None of {own['tried']} calibrators has a lower cross-fitted label NLL."
+    about, found = facts["calibration"], facts["recommended"]
+    heading = "Use the recalibrated probabilities"
+    text = f"They are those of {_named(facts, found['p'])}: {_gain(found['p'])}."
+    if about["chosen"] in NOTHING:
+        heading, text = "Leave p as it is", _none_better(found["p"])
         if about["method"] != "auto":
             text = "This was asked for."
-    else:
-        heading = "Use the recalibrated probabilities"
-        text = f"They are those of --method {chosen}: {_gain(own)}."
-    gains = facts["recommended"]["p_reader"]
-    if gains is not None and gains["method"] not in NOTHING[:1]:
+    gains = found["p_reader"]
+    if gains is not None and gains["method"] != "none":
         text += f" p_reader is judged by votes: {_gain(gains)}."
     return heading, text
 
 
 def _gain(own: Row) -> str:
-    """A change against the baseline: "label NLL falls by 0.050 [0.020, 0.081]"."""
-    what = title_of(own["metric"])
+    """A change against the baseline: "label NLL falls beyond chance, -0.050 [-0.081, -0.020]"."""
+    what, change = title_of(own["metric"]), change_text(own)
     if own["low"] is None:
-        return f"{what} changes by {change_text(own)}; too few cases or groups to say more"
+        return f"{what} changes by {change}; too few cases or groups to say more"
+    # Where several were tried, a gain is sure only if it outlasts the correction for their number.
+    if own["sure"]:
+        return f"{what} falls beyond chance, {change}"
     if own["high"] < 0:
-        return f"{what} falls beyond chance, {change_text(own)}"
+        return f"{what} falls, but chance among the {own['tried']} that were tried may do that, {change}"
     if own["low"] > 0:
-        return f"{what} rises beyond chance, {change_text(own)}"
-    return f"{what} does not change beyond chance, {change_text(own)}"
+        return f"{what} rises beyond chance, {change}"
+    return f"{what} does not change beyond chance, {change}"
 
 
 def _choice_advice(facts: Facts) -> tuple[str, str]:
     """Which of several methods or files to use: one for the label, one for a reader's vote."""
-    found, what = facts["recommended"], "file" if facts["kind"] == "files" else "method"
+    found, base, what = facts["recommended"], facts["baseline"], "method"
+    if facts["kind"] == "files":
+        what = "file"
     if found is None:
-        return (
-            "Nothing to choose from",
-            f"There is no {what} beside {facts['baseline']} to recommend.",
-        )
-    parts, used = [], []
+        return "Nothing to choose from", f"There is no {what} beside {base} to recommend."
+    parts, used = [], {}
     for answer, whose in (("p", "the label"), ("p_reader", "a reader's vote")):
         own = found[answer]
         if own is None:
             continue
         if own["sure"]:
-            used.append(own["method"])
-            parts.append(
-                f"For {whose} {_named(facts, own['method'])}: {_gain(own)}{_price(facts, own)}."
-            )
-        elif own["method"] == facts["baseline"] or own["low"] is not None:
-            parts.append(
-                f"For {whose} none of {own['tried']} {what}s improves on {facts['baseline']} beyond chance."
-            )
+            used[own["method"]] = True
+            text = f"{_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
+        elif own["method"] == base or own["low"] is not None:
+            text = f"none of {own['tried']} {what}s improves on {base} beyond chance."
         else:
-            parts.append(f"For {whose} no {what} can be judged: too few {facts['resampled']}.")
-    names = listed(list(dict.fromkeys(used)))
-    if names:
-        return f"Use {names}", " ".join(parts)
-    if facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
-        return "Do not rely on its probabilities", " ".join(parts)
-    return "Keep what you have", " ".join(parts)
+            text = f"no {what} can be judged: too few {facts['resampled']}."
+        parts.append(f"For {whose} {text}")
+    heading = "Keep what you have"
+    if used:
+        heading = f"Use {listed(list(used))}"
+    elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
+        heading = "Do not rely on its probabilities"
+    return heading, " ".join(parts)
 
 
-def _named(facts: Facts, method: str) -> str:
+def _named(facts: Facts, own: Row) -> str:
+    """A recommended method as the command takes it; a file by its name."""
     if facts["kind"] == "files":
-        return method
-    return f"--method {method}"
+        return str(own["method"])
+    return f"--method {own['method']}"
 
 
 def _price(facts: Facts, own: Row) -> str:
     """What a recommended method costs beyond chance by the other answer, or against plain softening."""
-    row = row_of(facts, own["method"])
-    other = "nll" if own["metric"] == "vote_nll" else "vote_nll"
-    change = row["changes"].get(other)
+    other = "nll"
+    if own["metric"] == "nll":
+        other = "vote_nll"
+    change = row_of(facts, own["method"])["changes"].get(other)
     text = ""
     if change and is_known(change["low"]) and change["low"] > 0:
         text = f" (but {title_of(other)} rises, {change_text(change)})"
@@ -553,34 +521,25 @@ def _price(facts: Facts, own: Row) -> str:
     return text
 
 
-_ADVICE = {
-    "audit": _audit_advice,
-    "calibration": _calibration_advice,
-    "files": _choice_advice,
-    "comparison": _choice_advice,
-}
-"""Kind of evaluation -> what to do."""
-
-
 def row_of(facts: Facts, method: str, stratum: str = "overall") -> Row:
     """The row of a method and stratum; one without changes where there is none."""
-    for row in facts["rows"]:
-        if (row["method"], row["stratum"]) == (method, stratum):
-            found: Row = row
-            return found
-    return {"changes": {}}
+    rows = {(row["method"], row["stratum"]): row for row in facts["rows"]}
+    found: Row = rows.get((method, stratum), {"changes": {}})
+    return found
+
+
+NO_GAIN = "no clear gain over softening"
+"""Remark on a method whose gain is no more than that of one temperature of the same mean entropy."""
 
 
 def softening_remark(facts: Facts, method: str) -> str:
     """What stands beside the name of a method whose gain is no more than softening's; else ""."""
-    if facts["kind"] != "comparison":
-        return ""
     beyond = facts["softening"].get(method)
-    if beyond is None or beyond["better"] or method == facts["baseline"]:
+    if facts["kind"] != "comparison" or beyond is None or beyond["better"]:
         return ""
     change = row_of(facts, method)["changes"].get(beyond["metric"])
-    if change and change["difference"] is not None and change["difference"] < 0:
-        return "no clear gain over softening"
+    if method != facts["baseline"] and change and (change["difference"] or 0.0) < 0:
+        return NO_GAIN
     return ""
 
 
@@ -594,52 +553,40 @@ def put_into_words(facts: dict[str, Any]) -> None:
     (at most one per topic).
     """
     made = {name: audit["verdict"] for name, audit in facts["audits"].items()}
-    own = {key: value for key, value in made[facts["judged"]].items() if key != "answers"}
-    answers = made[facts["judged"]]["answers"]
+    own = dict(made[facts["judged"]])
+    answers, base = own.pop("answers"), facts["baseline"]
+    if facts["n_seeds"] > 1:
+        # Tables hold means over seeds, and a verdict needs one set of cases: both numbers are named.
+        mean = points(row_of(facts, facts["judged"])["ece"])
+        of = f"This is seed {facts['seed']}, one of {facts['n_seeds']}: their mean ECE is {mean}."
+        answers = [answers[0] | {"text": f"{answers[0]['text']} {of}"}, *answers[1:]]
     if facts["kind"] == "calibration":
-        chosen = facts["calibration"]["chosen"]
-        own["headline"] = f"After {chosen}: {_inside(own['headline'])}"
-        before = {"name": "Before", "value": made[facts["baseline"]]["word"]}
-        own["numbers"] = [before, *own["numbers"]]
+        own["headline"] = f"After {facts['calibration']['chosen']}: {_inside(own['headline'])}"
+        own["numbers"] = [{"name": "Before", "value": made[base]["word"]}, *own["numbers"]]
     if facts["kind"] == "files":
         others = [{"name": name, "value": other["word"]} for name, other in made.items()]
-        own["headline"] = f"{facts['baseline']}: {own['headline']}"
+        own["headline"] = f"{base}: {own['headline']}"
         own["numbers"] = [*own["numbers"], *others]
-        answers = [{**a, "heading": f"{facts['baseline']}: {a['heading']}"} for a in answers]
+        answers = [answer | {"heading": f"{base}: {answer['heading']}"} for answer in answers]
     facts["verdict"] = own
     facts["lead"] = [*answers, advice(facts)]
-    facts["paragraphs"] = paragraphs(facts)
-
-
-def paragraphs(facts: Facts) -> list[str]:
-    """What is to be said beside the verdict: one paragraph per topic that there is."""
-    audit = facts["audits"][facts["judged"]]
     topics = [
-        _seed_note(facts),
-        vote_paragraph(audit),
+        vote_paragraph(facts["audits"][facts["judged"]]),
         _calibration_paragraph(facts),
         *difference_sentences(facts),
-        _softening_paragraph(facts),
         _training_paragraph(facts),
         voted_sentence(facts),
         kappa_sentence(facts),
         _scale_paragraph(facts),
     ]
-    return [text for text in topics if text]
+    facts["paragraphs"] = [text for text in topics if text]
 
 
 def sentences(facts: Facts) -> list[str]:
     """Every sentence on an evaluation, in order: headline, three answers, paragraphs."""
     found = facts["verdict"]
-    first = f"{found['word'].upper()}: {found['headline']}"
     answers = [f"{a['question']} {a['heading']}. {a['text']}" for a in facts["lead"]]
-    return [first, *answers, *facts["paragraphs"]]
-
-
-def _seed_note(facts: Facts) -> str:
-    if facts["n_seeds"] < 2:
-        return ""
-    return f"The verdict is of seed {facts['seed']}, one of {facts['n_seeds']}; changes are means over seeds."
+    return [f"{found['word'].upper()}: {found['headline']}", *answers, *facts["paragraphs"]]
 
 
 def _calibration_paragraph(facts: Facts) -> str:
@@ -654,40 +601,29 @@ def _calibration_paragraph(facts: Facts) -> str:
     )
 
 
-def _softening_paragraph(facts: Facts) -> str:
-    """Which methods gain more than one temperature of the same mean entropy would."""
-    if facts["kind"] != "comparison" or not facts["softening"]:
-        return ""
-    better = [m for m, beyond in facts["softening"].items() if beyond["better"]]
-    metric = title_of(next(iter(facts["softening"].values()))["metric"])
-    if not better:
-        return f"No method has a clearly lower {metric} than plain softening by one temperature."
-    return f"Clearly lower {metric} than plain softening by one temperature: {listed(better)}."
-
-
 TRAINED_ALIKE = "none-default"
 """The uncalibrated probe by this package's own preset: what methods of that preset are fairly judged by."""
 
 
 def _training_paragraph(facts: Facts) -> str:
     """How much of a gain over a probe trained by another preset may be the training's."""
-    found = facts["recommended"]
-    if facts["kind"] != "comparison" or found is None:
+    if facts["kind"] != "comparison":
         return ""
-    own = next((own for own in (found["p"], found["p_reader"]) if own and own["sure"]), None)
-    if own is None or facts["presets"][own["method"]] == facts["presets"][facts["baseline"]]:
-        return ""
-    best = own["method"]
-    if best == TRAINED_ALIKE:
-        return f"What helps here is the training: {best} calibrates nothing."
-    text = f"{best} was trained by another preset than {facts['baseline']}"
-    if TRAINED_ALIKE in facts["methods"]:
-        alike = number(row_of(facts, TRAINED_ALIKE)[own["metric"]])
+    for own in (facts["recommended"] or {}).values():
+        best = (own or {}).get("method")
+        if best is None or not own["sure"]:
+            continue
+        if facts["presets"][best] == facts["presets"][facts["baseline"]]:
+            return ""
+        alike = row_of(facts, TRAINED_ALIKE).get(own["metric"])
+        if best == TRAINED_ALIKE:
+            return f"What helps here is the training: {best} calibrates nothing."
+        text = f"{best} was trained by another preset than {facts['baseline']}"
         return (
-            f"{text}: trained alike, the uncalibrated probe ({TRAINED_ALIKE}) has a "
-            f"{title_of(own['metric'])} of {alike}."
+            f"{text}, so the gain need not be its own: trained alike, the uncalibrated probe "
+            f"({TRAINED_ALIKE}) has a {title_of(own['metric'])} of {number(alike)}."
         )
-    return f"{text}, so the gain need not be its own: a run with {TRAINED_ALIKE} would show it."
+    return ""
 
 
 # Differences between files
@@ -703,52 +639,49 @@ def difference_sentences(facts: Facts) -> list[str]:
     >>> difference_sentences({"baseline": "a.csv", "agreement": True, "differences": [row]})
     ['b.csv has lower label NLL than a.csv, by 0.020 [0.010, 0.030].']
     """
-    by_model: dict[str, list[Row]] = {}
+    by_model: dict[str, dict[str, list[Row]]] = {}
     for row in facts["differences"]:
-        if METRICS[row["metric"]].tested:
-            by_model.setdefault(row["model"], []).append(row)
+        strata = by_model.setdefault(row["model"], {"overall": []})
+        if METRICS[row["metric"]].tested and is_known(row["p_holm"]):
+            strata.setdefault(row["stratum"], []).append(row)
     out = []
-    for model, rows in by_model.items():
-        text = _whole_difference(
-            model, facts["baseline"], [r for r in rows if r["stratum"] == "overall"]
-        )
-        parts = [r for r in rows if r["stratum"] != "overall" and is_known(r["p_holm"])]
-        clear = [r for r in parts if r["p_holm"] < LEVEL]
-        if clear:
-            text += f" By stratum: {_stratum_differences(clear, facts['agreement'])}."
+    for model, strata in by_model.items():
+        text = _whole_difference(model, facts["baseline"], strata.pop("overall"))
+        parts = []
+        for stratum, rows in strata.items():
+            clear = [_difference(row) for row in rows if row["p_holm"] < LEVEL]
+            if clear:
+                name = stratum
+                if facts["agreement"]:
+                    name = f"{stratum} agreement"
+                parts.append(f"on {name} ({_cases(rows[0])}) {listed(clear)}")
+        if parts:
+            text += f" By stratum: {'; '.join(parts)}."
         out.append(text)
     return out
 
 
 def _whole_difference(model: str, first: str, rows: Sequence[Row]) -> str:
-    judged = [row for row in rows if is_known(row["p_holm"])]
-    if not judged:
+    if not rows:
         return f"There are too few cases or groups to tell {model} from {first}."
-    clear = [row for row in judged if row["p_holm"] < LEVEL]
-    unclear = listed([title_of(row["metric"]) for row in judged if row["p_holm"] >= LEVEL], "or")
+    clear = [row for row in rows if row["p_holm"] < LEVEL]
+    unclear = listed([title_of(row["metric"]) for row in rows if row["p_holm"] >= LEVEL], "or")
+    if all(row["low"] == row["high"] == 0 for row in rows):
+        return f"{model} does not differ from {first} in {unclear}."
     if not clear:
-        if all(row["low"] == row["high"] == 0 for row in judged):
-            return f"{model} does not differ from {first} in {unclear}."
         return f"{model} does not clearly differ from {first} in {unclear}."
-    said = [_difference(clear[0], f" than {first},"), *map(_difference, clear[1:])]
-    text = f"{model} has {listed(said)}"
+    parts = [_difference(clear[0], f" than {first},"), *map(_difference, clear[1:])]
+    text = f"{model} has {listed(parts)}"
     if unclear:
         text += f"; no clear difference in {unclear}"
     return f"{text}."
 
 
-def _stratum_differences(clear: Sequence[Row], agreement: bool) -> str:
-    parts = []
-    for stratum in dict.fromkeys(row["stratum"] for row in clear):
-        inside = [row for row in clear if row["stratum"] == stratum]
-        name = f"{stratum} agreement" if agreement else stratum
-        parts.append(f"on {name} ({_cases(inside[0])}) {listed([_difference(r) for r in inside])}")
-    return "; ".join(parts)
-
-
 def _difference(row: Row, than: str = "") -> str:
     """One clear difference: "lower label NLL by 0.012 [0.005, 0.019]"."""
-    way = "lower" if row["difference"] < 0 else "higher"
+    way = "higher"
+    if row["difference"] < 0:
+        way = "lower"
     ends = sorted(abs(row[end]) for end in ("low", "high"))
     size = f"{abs(row['difference']):.3f} [{ends[0]:.3f}, {ends[1]:.3f}]"
     return f"{way} {title_of(row['metric'])}{than} by {size}"
@@ -765,10 +698,8 @@ def _tenths(share: float) -> str:
     >>> _tenths(1.03), _tenths(0.88), _tenths(-0.2)
     ('all', '9/10', 'nothing')
     """
-    tenths = round(10 * share)
-    if tenths >= 10:
-        return "all"
-    return f"{tenths}/10" if tenths > 0 else "nothing"
+    tenths = min(max(round(10 * share), 0), 10)
+    return {0: "nothing", 10: "all"}.get(tenths, f"{tenths}/10")
 
 
 def voted_sentence(facts: Facts) -> str:
@@ -780,30 +711,33 @@ def voted_sentence(facts: Facts) -> str:
     voted = facts.get("voted")
     if not voted:
         return ""
-    panel = [p for p in voted["points"] if p["reads"] == "panel" and p["share"] is not None]
-    published = voted["published"]["share"]
-    bought = "what reading everything buys, judged by one reader's vote"
-    unread = "kappa and the share of positive votes, without a vote,"
-    if not panel and published is not None:
-        return f"{unread.capitalize()} would buy {_tenths(published)} of {bought}."
-    if not panel:
-        first = voted["points"][0] if voted["points"] else voted["published"]
-        return f"What votes would buy cannot be said: {first['reason']}."
-    most = max(panel, key=lambda p: float(p["share"]))
-    chosen = next((p for p in panel if p["share"] >= 0.9), most)
-    parts = [
-        f"{chosen['voted']} cases read by the whole panel would buy {_tenths(chosen['share'])} of {bought}"
-    ]
-    for point in voted["points"]:
-        if point["reads"] == "single" and point["voted"] == chosen["voted"]:
-            parts.append(f"one reader on each of them {_tenths(point['share'])}")
+    points_of = {(p["reads"], p["voted"]): p["share"] for p in voted["points"]}
+    panel = {
+        n: share
+        for (reads, n), share in points_of.items()
+        if reads == "panel" and share is not None
+    }
+    published, shares = voted["published"]["share"], []
+    if panel:
+        enough = [n for n, share in panel.items() if share >= 0.9]
+        n = min(enough, default=max(panel, key=lambda n: float(panel[n])))
+        shares.append((f"{n} cases read by the whole panel", panel[n]))
+        if points_of.get(("single", n)) is not None:
+            shares.append(("one reader on each of them", points_of["single", n]))
     if published is not None:
-        parts.append(f"{unread} {_tenths(published)}")
-    return "; ".join(parts) + "."
+        unread = "kappa and the share of positive votes, without a vote,"
+        shares.append((unread, published))
+    if not shares:
+        first = [*voted["points"], voted["published"]][0]
+        return f"What votes would buy cannot be said: {first['reason']}."
+    parts = [f"{what} {_tenths(share)}" for what, share in shares[1:]]
+    what, share = shares[0]
+    whole = f"{what} would buy {_tenths(share)} of what reading everything buys, judged by one reader's vote"
+    return f"{'; '.join([whole[0].upper() + whole[1:], *parts])}."
 
 
 def kappa_sentence(facts: Facts) -> str:
-    """What an error of the published kappa costs the answer made of it; "" where not asked for.
+    """What an error of the published kappa costs the answer made of it; "" where not known.
 
     Examples
     --------
@@ -812,26 +746,20 @@ def kappa_sentence(facts: Facts) -> str:
     'The answer from published numbers rests on kappa: with 0.40 it recovers 90 % of that gain; with one
     30 % too high (0.52) 50 %.'
     """
-    sensitivity = facts.get("kappa_sensitivity")
-    if not sensitivity:
+    sensitivity = facts.get("kappa_sensitivity") or ()
+    if not sensitivity or any(row["share"] is None for row in sensitivity):
         return ""
-    by_share = all(row["share"] is not None for row in sensitivity)
     # The kappa itself first, then the wrong ones.
     own, *wrong = sorted(sensitivity, key=lambda row: abs(row["factor"] - 1))
-
-    def value(row: Row) -> str:
-        if by_share:
-            return f"{100 * row['share']:.0f} %"
-        return number(row["vote_nll"], 4)
-
-    said = f"its vote NLL is {value(own)}"
-    if by_share:
-        said = f"it recovers {value(own)} of that gain"
-    parts = [f"with {own['kappa']:.2f} {said}"]
+    parts = [f"with {own['kappa']:.2f} it recovers {100 * own['share']:.0f} % of that gain"]
     for row in wrong:
         off = round(100 * (row["kappa"] / own["kappa"] - 1))
-        way = "high" if off > 0 else "low"
-        parts.append(f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {value(row)}")
+        way = "low"
+        if off > 0:
+            way = "high"
+        parts.append(
+            f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {100 * row['share']:.0f} %"
+        )
     return f"The answer from published numbers rests on kappa: {'; '.join(parts)}."
 
 
@@ -840,54 +768,135 @@ def kappa_sentence(facts: Facts) -> str:
 
 def _scale_paragraph(facts: Facts) -> str:
     """SCALE against plain label smoothing and against its negative control, where both were run."""
-    contrasts = facts.get("contrasts") or {}
-    parts = []
+    contrasts, parts = facts.get("contrasts") or {}, []
     if "plain" in contrasts:
-        parts.append(_scale_sentence(contrasts["plain"], facts["recovered"]["scale"]))
+        text = _contrast(contrasts["plain"], "scale (SCALE with the paper's anchors)", "vanilla-ls")
+        share = facts["recovered"]["scale"]
+        if share["share"] is not None:
+            part, low, high = (100 * share[key] for key in ("share", "low", "high"))
+            text += f", and recovers {part:.0f} % ({low:.0f} to {high:.0f}) of what training on votes gains"
+        parts.append(f"{text}.")
     if "control" in contrasts:
-        parts.append(_control_sentence(contrasts["control"]))
+        control = "its negative control, the same cases with permuted labels (scale-shuffled)"
+        parts.append(f"{_contrast(contrasts['control'], 'scale', control)}.")
     return " ".join(parts)
 
 
-def _contrast(contrast: Row) -> str:
-    """The difference with its interval over cases; and over seeds, where only they leave it open."""
+def _contrast(contrast: Row, method: str, rival: str) -> str:
+    """A difference with its interval over cases; and over seeds, where only they leave it open."""
     text = f"difference {change_text(contrast)}"
     by_cases = is_known(contrast["low"]) and (contrast["low"] > 0 or contrast["high"] < 0)
-    if by_cases and (contrast["p_seeds"] or 0.0) >= LEVEL:
+    by_seeds = (contrast["p_seeds"] or 0.0) < LEVEL
+    word = "does not clearly differ from"
+    if contrast["difference"] is None:
+        word = "cannot be compared with"
+    elif by_cases and by_seeds and contrast["difference"] < 0:
+        word = "is better than"
+    elif by_cases and by_seeds:
+        word = "is worse than"
+    elif by_cases:
         text += f" over cases, but p = {contrast['p_seeds']:.2f} over seeds"
-    return text
+    values = f"{number(contrast['value'])} against {number(contrast['reference'])}"
+    return f"{method} {word} {rival} in {title_of(contrast['metric'])} ({values}, {text})"
 
 
-def _side(contrast: Row) -> int:
-    """-1 where a method is clearly better than its rival, 1 where worse, 0 where neither."""
-    if not is_known(contrast["low"]) or not contrast["p_value"] < LEVEL:
-        return 0
-    return int(contrast["low"] > 0) - int(contrast["high"] < 0)
+# Several models on one page
 
 
-def _scale_sentence(plain: Row, share: Row) -> str:
-    words = {-1: "is better than", 1: "is worse than", 0: "does not clearly differ from"}
-    word = "cannot be compared with"
-    if plain["difference"] is not None:
-        word = words[_side(plain)]
-    values = f"{number(plain['value'])} against {number(plain['reference'])}"
-    text = (
-        f"scale (SCALE with the paper's anchors) {word} vanilla-ls (plain label smoothing) in "
-        f"{title_of(plain['metric'])} ({values}, {_contrast(plain)})"
-    )
-    if share["share"] is not None:
-        part, low, high = (100 * share[k] for k in ("share", "low", "high"))
-        text += (
-            f", and recovers {part:.0f} % ({low:.0f} to {high:.0f}) of what training on votes gains"
-        )
-    return f"{text}."
+def tally(cells: Sequence[Facts]) -> dict[str, Any]:
+    """The verdict on several models: how many have which badge.
+
+    Attention only where some model's tests still reject after Holm's correction for all models.
+    """
+    verdicts = [cell["verdict"] for cell in cells]
+    adjusted = holm([nan if v["p"] is None else v["p"] for v in verdicts])
+    named: dict[str, list[str]] = {badge: [] for badge in BADGES}
+    beyond_chance = False
+    for cell, p in zip(cells, adjusted, strict=True):
+        named[cell["verdict"]["badge"]].append(cell["name"])
+        beyond_chance = beyond_chance or (cell["verdict"]["badge"] == "attention" and p < LEVEL)
+    counts = {badge: len(names) for badge, names in named.items()}
+    parts = [f"{count} {BADGES[badge].lower()}" for badge, count in counts.items() if count]
+    headline = f"Of {len(cells)} models: {', '.join(parts)}"
+    if 0 < counts["attention"] <= 3:
+        headline += f"; attention for {listed(named['attention'])}"
+    badge = "inconclusive"
+    if beyond_chance:
+        badge = "attention"
+    elif counts["attention"]:
+        headline += f". Corrected for {len(cells)} models, no error is beyond chance"
+    elif counts["good"] == len(cells):
+        badge = "good"
+    return {
+        "badge": badge,
+        "word": BADGES[badge],
+        "headline": f"{headline}.",
+        "numbers": [
+            {"name": "Models", "value": f"{len(cells)}"},
+            {"name": "Typical error", "value": _range([v["error"] for v in verdicts], points)},
+        ],
+        "criterion": CRITERION,
+        "tally": counts,
+        "p": min((float(p) for p in adjusted if is_known(p)), default=None),
+    }
 
 
-def _control_sentence(control: Row) -> str:
-    what, change = title_of(control["metric"]), _contrast(control)
-    if control["difference"] is not None and _side(control) < 0:
-        return f"SCALE's labels matter: with them permuted (scale-shuffled) {what} is worse ({change})."
-    return (
-        "SCALE's negative control (scale-shuffled), the same synthetic cases with permuted labels, is not "
-        f"clearly worse in {what} ({change}): here the gain need not come from the labels."
-    )
+def _range(values: Sequence[float | None], text: Callable[[float], str] = number) -> str:
+    """The least and the largest of some numbers."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    return " to ".join(dict.fromkeys([text(min(known)), text(max(known))]))
+
+
+def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
+    """Answers to the three questions on several models."""
+    count, everywhere = len(cells), "Everywhere?"
+    badges = [cell["verdict"]["badge"] for cell in cells]
+    calibrated = "Not clear of all"
+    if "attention" in badges:
+        calibrated = f"{badges.count('attention')} of {count} need attention"
+        everywhere = "Where not?"
+    elif set(badges) == {"good"}:
+        calibrated = "All are"
+    rows = [cell["audits"][cell["baseline"]]["rows"][0] for cell in cells]
+    errors, floors = ([row[key] for row in rows] for key in ("ece", "floor"))
+    failing, helped = {}, {}
+    for cell in cells:
+        parts = [name for name in cell["verdict"]["failing"] if name != "overall"]
+        if parts:
+            failing[cell["name"]] = listed(parts)
+        advised = [own for own in (cell["recommended"] or {}).values() if isinstance(own, Mapping)]
+        methods = dict.fromkeys(own["method"] for own in advised if own["sure"])
+        if methods:
+            helped[cell["name"]] = listed(list(methods))
+    return [
+        {
+            "question": "Are they calibrated?",
+            "heading": calibrated,
+            "text": f"Overall ECE is {_range(errors)} (of each model's first seed); calibrated models "
+            f"would show {_range(floors)}.",
+        },
+        {
+            "question": everywhere,
+            "heading": _share_of(failing, count, "fail on some cases", "No part stands out"),
+            "text": _by_name(failing, "In no model does a part of the cases fail its test."),
+        },
+        {
+            "question": "What to do?",
+            "heading": _share_of(helped, count, "gain by a method", "No method helps for sure"),
+            "text": _by_name(helped, "In no model does a method gain beyond chance."),
+        },
+    ]
+
+
+def _share_of(named: Mapping[str, str], count: int, text: str, nothing: str) -> str:
+    if not named:
+        return nothing
+    return f"{len(named)} of {count} {text}"
+
+
+def _by_name(named: Mapping[str, str], nothing: str) -> str:
+    if not named:
+        return nothing
+    return f"{some_of([f'{name}: {what}' for name, what in named.items()], mark='; ')}."

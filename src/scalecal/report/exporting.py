@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from scalecal.checks import check_choice
-from scalecal.evaluation.folder import read_runs, results_of
-from scalecal.evaluation.side_by_side import joined
+from scalecal.evaluation.folder import report_facts
+from scalecal.evaluation.texts import mean_results
 from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures
@@ -44,8 +44,7 @@ def export(
     check_choice(what, ("figures", "tables"), "what")
     if isinstance(runs, str | Path):
         runs = [runs]
-    read = read_runs(runs)
-    facts = joined(read)
+    facts = report_facts(runs)
     names: list[str] = []
     with output_folder(out, kind="report", inputs=runs) as folder:
         if what == "figures":
@@ -54,7 +53,7 @@ def export(
                 sheet.save_png(folder / f"{name}.png")
                 names += [f"{name}.svg", f"{name}.png"]
         else:
-            for name, table in table_all(facts, results_of(read, facts)).items():
+            for name, table in table_all(facts, mean_results(facts["cells"])).items():
                 write_text(folder / f"{name}.csv", csv_text(table))
                 write_text(folder / f"{name}.md", markdown_text(table))
                 write_text(folder / f"{name}.tex", latex_text(table))

@@ -14,12 +14,11 @@ from markupsafe import Markup
 
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
-from scalecal.evaluation.curves import reliability_facts
+from scalecal.evaluation.curves import reliability_facts, vote_reliability
 from scalecal.evaluation.folder import report_facts
 from scalecal.evaluation.texts import (
     mean_results,
 )
-from scalecal.evaluation.vote_bins import vote_reliability
 from scalecal.io.store import check_output_file, plain, write_file, written_by
 from scalecal.io.text import csv_text, number
 from scalecal.report import figures

@@ -15,7 +15,7 @@ from scalecal.cases import Answers, Features, Predictions, leakage_note
 from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, library
 from scalecal.engines import Engine, Worker
 from scalecal.evaluation.cells import VOTED, joined_cell
-from scalecal.evaluation.voted_curve import VotedCurve
+from scalecal.evaluation.changes import VotedCurve
 from scalecal.limits import check_count
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
 from scalecal.probes.methods import METHODS, Method, find_method

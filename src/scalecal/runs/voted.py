@@ -18,8 +18,8 @@ import numpy as np
 from scalecal.cases import Answers, Features
 from scalecal.checks import Float, InputError, Int
 from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.changes import READS, AtKappa, Losses, VotedCurve
 from scalecal.evaluation.scores import samples_of, score
-from scalecal.evaluation.voted_curve import READS, AtKappa, Losses, VotedCurve
 from scalecal.metrics import METRICS
 from scalecal.metrics.columns import chosen
 from scalecal.probes import CrossFit, Trained
@@ -108,7 +108,9 @@ def voted_curve(
                         continue
                     part = answers(at_test, fitted, sizes, np.arange(len(test)))
                     head = {"seed": seed, "voted": n, "reads": reads, "draw": draw}
-                    for metric, (value, floor) in score(y, part, counts, brief=True).items():
+                    for metric, (value, floor) in score(
+                        samples_of(y, part, counts), brief=True
+                    ).items():
                         scores.append({**head, "metric": metric, "value": value, "floor": floor})
                     sums.setdefault((n, reads), []).append(case_losses(y, part, counts))
         for key, drawn in sums.items():
