@@ -19,7 +19,7 @@ from scalecal.metrics import (
 )
 from scalecal.metrics import resampling as module
 from scalecal.metrics.grouping import (
-    FEWEST_GROUPS,
+    MIN_GROUPS,
     dependence,
     draw_uniforms,
     flipped,
@@ -127,13 +127,10 @@ def test_groups_of_one_case_are_no_groups(test, grouped):
 @pytest.mark.parametrize("test", TESTS)
 def test_too_few_groups_have_no_test_but_a_reason(test, grouped):
     y, p, _ = grouped
-    result = test(y, p, groups=np.arange(200) % (FEWEST_GROUPS - 1))
+    result = test(y, p, groups=np.arange(200) % (MIN_GROUPS - 1))
     assert np.isnan(result.p_value)
-    assert (
-        result.reason
-        == f"too few groups ({FEWEST_GROUPS - 1}, at least {FEWEST_GROUPS} are needed)"
-    )
-    assert np.isfinite(test(y, p, groups=np.arange(200) % FEWEST_GROUPS).p_value)
+    assert result.reason == f"too few groups ({MIN_GROUPS - 1}, at least {MIN_GROUPS} are needed)"
+    assert np.isfinite(test(y, p, groups=np.arange(200) % MIN_GROUPS).p_value)
 
 
 def test_too_few_groups_have_no_floor(grouped):

@@ -17,7 +17,7 @@ from scalecal.cases import Answers
 from scalecal.checks import Float, InputError, Int
 from scalecal.splits import folds
 
-MOST_VOTED = 5_000
+MAX_VOTED = 5_000
 """Cases whose votes a panel is fitted to at most: three numbers are known well enough then."""
 
 
@@ -89,12 +89,12 @@ def fit_with_readers(
 ) -> Any:
     """Fit a calibrator in place, a panel with what is known of the readers.
 
-    Votes of at most `MOST_VOTED` cases are used, evenly over their order; the others enter by their label.
+    Votes of at most `MAX_VOTED` cases are used, evenly over their order; the others enter by their label.
     """
     if isinstance(calibrator, PanelCalibrator):
         voted = np.zeros(0) if votes is None else np.flatnonzero(votes.sum(axis=1))
-        if votes is not None and len(voted) > MOST_VOTED:
-            kept = voted[np.linspace(0, len(voted) - 1, MOST_VOTED).astype(np.int64)]
+        if votes is not None and len(voted) > MAX_VOTED:
+            kept = voted[np.linspace(0, len(voted) - 1, MAX_VOTED).astype(np.int64)]
             thinned = np.zeros_like(votes)
             thinned[kept] = votes[kept]
             votes = thinned

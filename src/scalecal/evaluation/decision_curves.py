@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from scalecal.checks import Float
 from scalecal.inference.units import Units, unit_interval
-from scalecal.metrics.benefit import check_thresholds
+from scalecal.metrics.label_scores import check_thresholds
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from scalecal.checks import MOST_RHO, Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, event_probs, read_event
 from scalecal.metrics.binning import Bins, bin_index, bins
 from scalecal.metrics.grouping import flipped, group_totals, pooled, read_groups, too_few
-from scalecal.metrics.proper import EPS
+from scalecal.metrics.label_scores import EPS
 from scalecal.panel import vote_log_pmf
 
 if TYPE_CHECKING:

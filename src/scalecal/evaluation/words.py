@@ -13,7 +13,7 @@ from typing import Any
 from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, interval_sign
 from scalecal.io.text import change_text, is_known, listed, number, p_text, percent, points
 from scalecal.metrics import METRICS
-from scalecal.metrics.grouping import FEWEST_GROUPS
+from scalecal.metrics.grouping import MIN_GROUPS
 
 Facts = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -444,10 +444,8 @@ def _chance(own: Row) -> str:
 
 def _collect(audit: Facts) -> tuple[str, str]:
     row = audit["rows"][0]
-    if (row.get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
-        text = (
-            f"Cases of at least {FEWEST_GROUPS} groups (patients, slides) are needed for a verdict."
-        )
+    if (row.get("n_groups") or MIN_GROUPS) < MIN_GROUPS:
+        text = f"Cases of at least {MIN_GROUPS} groups (patients, slides) are needed for a verdict."
         return "Collect more groups", text
     return "Collect more cases", more_cases(row["n"], audit["judgement"]["error_high"])
 

@@ -32,8 +32,8 @@ from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng
 from scalecal.inference.units import NORMAL_95, unit_interval
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import as_table, read_counts, read_votes, read_weights
-from scalecal.metrics.grouping import FEWEST_GROUPS, read_groups, too_few
-from scalecal.metrics.proper import EPS
+from scalecal.metrics.grouping import MIN_GROUPS, read_groups, too_few
+from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.significance import flip_scores, holm
 from scalecal.panel import count_log_likelihood, reader_logit
 from scalecal.votes import clear_majority
@@ -41,16 +41,16 @@ from scalecal.votes import clear_majority
 DIFFICULTIES = ("easy", "middle", "hard")
 """Strata of predicted difficulty."""
 
-LEAST_VARIANCE = 3.0
+MIN_VARIANCE = 3.0
 """Least sum of the votes' variances, in votes that go their own way, of a stratum that is tested."""
 
-CELL, MOST_CELLS = 50, 40
+CELL, MAX_CELLS = 50, 40
 """Cases that have one rho, and how many such cells a stratum has at most."""
 
 TIES_LEVEL = 0.01
 """Level of the test that ties go to either class alike."""
 
-MOST_INVERTED = 5_000
+MAX_INVERTED = 5_000
 """Cases of more than two classes from whose p a reader's probability is computed at most."""
 
 UNTESTED = (
@@ -261,8 +261,8 @@ def _no_reader(
         )
     if y is not None and (one_way := _ties_one_way(counts, y, times)):
         return one_way
-    if table.shape[1] > 2 and len(table) > MOST_INVERTED:
-        return f"of more than {MOST_INVERTED:,} cases of several classes votes judge p_reader alone"
+    if table.shape[1] > 2 and len(table) > MAX_INVERTED:
+        return f"of more than {MAX_INVERTED:,} cases of several classes votes judge p_reader alone"
     return ""
 
 
@@ -337,7 +337,7 @@ class _Votes:
 def _correlations(counts: Int, p: Float, weight: Float, of_label: bool) -> tuple[Float, Float]:
     """rho around each case of a stratum, and the logit of its event there: (n,) each."""
     top = as_table(p).max(axis=1)
-    n_cells = int(np.clip(weight.sum() // CELL, 1, MOST_CELLS))
+    n_cells = int(np.clip(weight.sum() // CELL, 1, MAX_CELLS))
     cell = _cut(top, weight, n_cells)
     rho, z = np.empty(len(p)), np.empty(len(p))
     for number in np.unique(cell):
@@ -381,9 +381,9 @@ def _tested(
     worth = m / (1.0 + (m - 1.0) * rho)
     residual, variance = worth * (share - mu), worth * mu * (1.0 - mu)
     why = too_few(groups)
-    if groups is None and test.n < FEWEST_GROUPS:
-        why = f"too few cases ({test.n}, at least {FEWEST_GROUPS} are needed)"
-    if not why and w @ variance < LEAST_VARIANCE:
+    if groups is None and test.n < MIN_GROUPS:
+        why = f"too few cases ({test.n}, at least {MIN_GROUPS} are needed)"
+    if not why and w @ variance < MIN_VARIANCE:
         why = "its probabilities are too extreme to test"
     if why:
         return replace(test, reason=why)

@@ -27,8 +27,14 @@ from scalecal.checks import (
 )
 from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.binning import bin_index
-from scalecal.metrics.grouping import draw_uniforms, pair_covariance, too_few
-from scalecal.metrics.resampling import EXACT_CASES, draw_normal, read_dependence
+from scalecal.metrics.grouping import (
+    dependence,
+    draw_uniforms,
+    pair_covariance,
+    read_groups,
+    too_few,
+)
+from scalecal.metrics.resampling import EXACT_CASES, draw_normal
 from scalecal.metrics.reweighting import ClassWeights
 
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
@@ -171,11 +177,11 @@ def selection_draws(
     rng = as_rng(seed)
     q = p if weights is None else weights.in_sample(p)
     w0, w1 = (1.0, 1.0) if weights is None else (weights.negative, weights.positive)
-    unit, (share, _) = read_dependence(q, labels, groups, n_bins=n_bins, sample_weight=times)
+    unit = read_groups(groups, n, times)
+    share, _ = dependence(labels, q, unit, bin_index(q, n_bins=n_bins), n_bins)
+    scarce = np.zeros(n_strata, dtype=bool)
     if unit is not None:
         scarce = np.array([bool(too_few(unit[code == s])) for s in range(n_strata)])
-    else:
-        scarce = np.zeros(n_strata, dtype=bool)
     residual = np.full((n_resamples, n_strata, n_bins), np.nan)
     count = np.zeros_like(residual)
     if labels.min() == labels.max() or scarce.all():

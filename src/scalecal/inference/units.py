@@ -2,14 +2,14 @@
 
 A bootstrap of many statistics at once is one matrix product: weights of the units (resamples x
 units) times what each unit adds to each sum (units x sums). A unit is a case, or a group (patient,
-slide) where there are any; beyond `MOST_UNITS` units they are pooled at random, groups kept whole,
+slide) where there are any; beyond `MAX_UNITS` units they are pooled at random, groups kept whole,
 which leaves the variance of sums as it was and the cost independent of the number of cases. Of
 weighted cases only the mean and covariance of such pools are needed: they are drawn from the normal
 law that has both.
 
 Intervals of single metrics need no bootstrap: `unit_interval` has them from what each unit adds. With
 few units, or units of very different size, both kinds widen by Student's t with the number of equal
-units that would be worth as much (`effective_units`); below `FEWEST_GROUPS` units there is none.
+units that would be worth as much (`effective_units`); below `MIN_GROUPS` units there is none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scipy.special import expit, logit, stdtrit
 from scalecal.checks import Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.columns import Scale
-from scalecal.metrics.grouping import FEWEST_GROUPS, MOST_UNITS, pooled, read_groups
+from scalecal.metrics.grouping import MIN_GROUPS, MAX_UNITS, pooled, read_groups
 from scalecal.metrics.reweighting import ClassWeights
 
 NORMAL_95 = 1.959963984540054
@@ -83,7 +83,7 @@ class Units:
         group = read_groups(groups, n, times)
         code = np.arange(n, dtype=np.int64) if group is None else group
         if times is not None:
-            return cls(code, min(int(times.sum()), MOST_UNITS), None, times, seed)
+            return cls(code, min(int(times.sum()), MAX_UNITS), None, times, seed)
         code = pooled(code, as_rng(seed))
         return cls(code, int(code.max()) + 1, group, None, seed)
 
@@ -107,7 +107,7 @@ class Units:
             importance = None if self.importance is None else self.importance.take(cases)
             return Units(self.code[cases], self.count, group, None, self.seed, importance)
         times = self.times[cases]
-        count = min(int(times.sum()), MOST_UNITS)
+        count = min(int(times.sum()), MAX_UNITS)
         return Units(np.arange(len(times)), count, None, times, self.seed)
 
     @property
@@ -254,7 +254,7 @@ def standard_errors(size: Float, degrees: float = np.inf, level: float = 0.95) -
     """How many standard errors to either side an interval over units of these sizes has.
 
     Student's t with ``effective_units - 1`` degrees of freedom, or fewer where `degrees` says so, and
-    the correction of a variance that was divided by the number of units. NaN below `FEWEST_GROUPS`.
+    the correction of a variance that was divided by the number of units. NaN below `MIN_GROUPS`.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def standard_errors(size: Float, degrees: float = np.inf, level: float = 0.95) -
     >>> standard_errors(np.ones(3))
     nan
     """
-    if int((size > 0).sum()) < FEWEST_GROUPS:
+    if int((size > 0).sum()) < MIN_GROUPS:
         return float("nan")
     worth = effective_units(size)
     least = max(1.0, min(degrees, worth - 1.0))
@@ -323,7 +323,7 @@ def unit_interval(
 
 
 def stretched(samples: Float, size: Float) -> Float:
-    """Widen resampled values about their mean as few or unequal units demand; NaN below `FEWEST_GROUPS`.
+    """Widen resampled values about their mean as few or unequal units demand; NaN below `MIN_GROUPS`.
 
     A bootstrap of G units has a variance smaller by 1 / G, and its percentiles are normal ones.
 

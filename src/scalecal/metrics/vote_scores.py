@@ -8,44 +8,29 @@ With v_c of m votes for class c, f_c = v_c / m. Votes are given as (n, C) counts
 case: the law of its votes is beta-binomial (Dirichlet-multinomial with more than two classes) with
 mean `probs` and correlation `rho` of two votes on a case (`scalecal.panel`); rho = 0 is the binomial.
 
-A finite number of votes keeps most of these above zero even for the true vote probabilities;
-`vote_floor` says how far.
+A finite number of votes keeps most of these above zero even for the true vote probabilities; the
+`expected` value of a metric's record in `scalecal.metrics.METRICS` says how far.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr, gammaln, logit, xlog1py, xlogy
 
-from scalecal.checks import (
-    Float,
-    Int,
-    as_rng,
-    check_choice,
-    check_counts,
-)
+from scalecal.checks import Float, Int, as_rng
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import (
-    Sample,
-    Term,
-    blocks,
-    read_probs,
-    read_votes,
-    read_weights,
-)
-from scalecal.metrics.calibration import binned, mean_gap
-from scalecal.metrics.discrimination import area
-from scalecal.metrics.proper import EPS, entropy_term
+from scalecal.metrics.arguments import Sample, Term, blocks, read_votes
+from scalecal.metrics.binning import binned, mean_gap
+from scalecal.metrics.label_scores import EPS, area, entropy_term
 from scalecal.metrics.resampling import sample_floor
 from scalecal.panel import check_rho, count_log_law, split_chance
 from scalecal.votes import STRATA, stratum_codes
 
-VoteMetric = Literal["dist_ce", "ent_ce", "vote_nll", "vote_error"]
+DRAWN_PANELS = 100
+"""Panels drawn for each case where the mean of a metric over votes has no closed form."""
 
 
 # Terms: what a case adds to a metric. Cases without the votes it needs are left out before or after.
@@ -113,12 +98,25 @@ def distance_floor_term(sample: Sample) -> Float:
     return np.asarray(0.5 * deviation.sum(axis=1))
 
 
-def entropy_floor_term(sample: Sample, n_resamples: int = 100, seed: Any = 0) -> Float:
-    """Mean of `entropy_gap_term`: exact for two classes, else from drawn votes."""
-    m = sample.readers.astype(np.float64)
-    if sample.table.shape[1] == 2:
-        return _entropy_floor_two(m, sample.table)
-    return _entropy_floor_sampled(m, sample.table, n_resamples, as_rng(seed))
+def entropy_floor_term(sample: Sample) -> Float:
+    """Mean of `entropy_gap_term`: exact for two classes, else from a hundred panels drawn for each case."""
+    m, p = sample.readers, sample.table
+    entropy, total = entr(p).sum(axis=1), np.zeros(len(m))
+    if p.shape[1] > 2:
+        rng = as_rng(0)
+        safe = p / p.sum(axis=1, keepdims=True)  # rows may be 1e-4 off; the sampler is stricter
+        for _ in range(DRAWN_PANELS):
+            votes = rng.multinomial(m, safe)
+            total += np.abs(entropy - _entropy_of_votes(votes / m[:, None], m))
+        return total / DRAWN_PANELS
+    # The votes' entropy takes m + 1 values only.
+    for cast in np.unique(m).tolist():
+        at = m == cast
+        v = np.arange(cast + 1.0)
+        seen = _entropy_of_votes(np.column_stack([cast - v, v]) / cast, cast)
+        for positive, value in zip(v, seen, strict=True):
+            total[at] += _binomial(cast, positive, p[at, 1]) * np.abs(entropy[at] - value)
+    return total
 
 
 def _vote_mean(
@@ -235,7 +233,9 @@ def vote_error(
 def reader_logits(p: Float) -> Float:
     """Logits of probabilities (n, C), kept 2.2e-16 inside 0 and 1: (n,) for two classes, else (n, C)."""
     inside = np.clip(p, EPS, 1.0 - EPS)
-    return np.asarray(logit(inside[:, 1]) if p.shape[1] == 2 else np.log(inside))
+    if p.shape[1] == 2:
+        return np.asarray(logit(inside[:, 1]))
+    return np.asarray(np.log(inside))
 
 
 def count_log_score(
@@ -367,74 +367,3 @@ def split_ece(
 def _binomial(m: Float | float, v: Float | float, p: Float) -> Float:
     choose = gammaln(m + 1.0) - gammaln(v + 1.0) - gammaln(m - v + 1.0)
     return np.asarray(np.exp(choose + xlogy(v, p) + xlog1py(m - v, -p)))
-
-
-def _entropy_floor_two(m: Float, p: Float) -> Float:
-    # The votes' entropy takes m + 1 values only.
-    entropy, total = entr(p).sum(axis=1), np.zeros(len(m))
-    for cast in np.unique(m):
-        at = m == cast
-        v = np.arange(cast + 1.0)
-        shares = np.column_stack([cast - v, v]) / cast
-        seen = _entropy_of_votes(shares, cast)
-        for positive, value in zip(v, seen, strict=True):
-            total[at] += _binomial(cast, positive, p[at, 1]) * np.abs(entropy[at] - value)
-    return total
-
-
-def _entropy_floor_sampled(m: Float, p: Float, draws: int, rng: np.random.Generator) -> Float:
-    total = np.zeros(len(m))
-    safe = p / p.sum(axis=1, keepdims=True)  # rows may be 1e-4 off; the sampler is stricter
-    for _ in range(draws):
-        v = rng.multinomial(m.astype(np.int64), safe)
-        total += np.abs(entr(p).sum(axis=1) - _entropy_of_votes(v / m[:, None], m))
-    return total / draws
-
-
-def vote_floor(
-    metric: VoteMetric,
-    probs: ArrayLike,
-    n_raters: ArrayLike,
-    *,
-    sample_weight: ArrayLike | None = None,
-    n_resamples: int = 100,
-    seed: int | np.random.Generator | None = 0,
-) -> float:
-    """Expected value of a vote metric if `probs` were the true vote probabilities.
-
-    Votes are taken as independent given the case. Exact, except for "ent_ce" with more than two
-    classes, which draws votes `n_resamples` times.
-
-    Parameters
-    ----------
-    metric : {"dist_ce", "ent_ce", "vote_nll", "vote_error"}
-    probs : array of shape (n,) or (n, C)
-    n_raters : int or array of shape (n,)
-        Votes per case; cases without votes (for "vote_error" with fewer than two) are left out.
-    sample_weight : array of shape (n,), optional
-    n_resamples : int
-    seed : int or Generator
-
-    Examples
-    --------
-    >>> round(vote_floor("dist_ce", [0.5, 0.5], 1), 6)
-    0.5
-    >>> vote_floor("vote_error", [0.2, 0.7], 7)
-    0.0
-    """
-    terms: dict[str, Term] = {
-        "dist_ce": distance_floor_term,
-        "ent_ce": partial(
-            entropy_floor_term,
-            n_resamples=check_count(n_resamples, "n_resamples", "resamples"),
-            seed=as_rng(seed),
-        ),
-        "vote_nll": entropy_term,
-        "vote_error": lambda sample: np.zeros(len(sample.p)),
-    }
-    check_choice(metric, terms, "metric")
-    p = read_probs(probs)
-    # No case has a vote yet, so this only checks and spreads the number of readers.
-    readers = check_counts(np.zeros(len(p)), n_raters)
-    sample = Sample(np.zeros(0), p, read_weights(sample_weight, len(p)), readers)
-    return sample.mean(terms[metric], 2 if metric == "vote_error" else 1)
