@@ -23,8 +23,9 @@ import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq, minimize, minimize_scalar
@@ -47,11 +48,9 @@ from scalecal.checks import (
     as_float,
     check_above,
     check_choice,
-    check_counts,
     check_finite,
     check_logits,
     check_number,
-    check_positive_int,
     check_weights,
 )
 from scalecal.limits import check_count, check_limit
@@ -59,7 +58,6 @@ from scalecal.votes import check_sides, clear_majority
 
 __all__ = [
     "Panel",
-    "count_log_likelihood",
     "fit_panel",
     "fit_panel_from_summary",
     "label_logit",
@@ -105,9 +103,7 @@ def _parts(sizes: Int) -> Iterator[tuple[int, Int]]:
 
 def count_classes(z: Float) -> int:
     """Number of classes of logits of either form."""
-    if z.ndim == 1:
-        return 2
-    return z.shape[1]
+    return 2 if z.ndim == 1 else z.shape[1]
 
 
 def probabilities(z: Float) -> Float:
@@ -119,9 +115,7 @@ def probabilities(z: Float) -> Float:
 
 def normalised(z: Float) -> Float:
     """Two-class logits as they are, others as log-probabilities."""
-    if z.ndim == 1:
-        return z
-    return np.asarray(log_softmax(z, axis=1))
+    return z if z.ndim == 1 else np.asarray(log_softmax(z, axis=1))
 
 
 def log_odds(z: Float, c: int) -> Float:
@@ -238,46 +232,31 @@ def _class_logits(z: Float) -> Float:
     return np.column_stack([log_odds(z, c) for c in range(z.shape[1])])
 
 
-def count_log_likelihood(counts: ArrayLike, logits: ArrayLike, rho: float) -> Float:
-    """Log-probability of a panel's votes: beta-binomial, or Dirichlet-multinomial.
+def count_log_law(votes: Int, z: Float, rho: float) -> Float:
+    """Log-probability of a panel's votes (n,): beta-binomial, or Dirichlet-multinomial.
 
     Parameters
     ----------
-    counts : array (n, C)
+    votes : array (n, C)
         Votes for each class; panels may differ in size, and a case without votes gets 0.
-    logits : array (n,) or (n, C)
+    z : array (n,) or (n, C)
         Logits of a reader's probability.
     rho : float
 
-    Returns
-    -------
-    array (n,)
-
     Examples
     --------
-    >>> np.exp(count_log_likelihood([[1, 1], [2, 0], [0, 0]], [0.0, 0.0, 0.0], 0.5)).round(3).tolist()
+    >>> votes = np.array([[1, 1], [2, 0], [0, 0]])
+    >>> np.exp(count_log_law(votes, np.zeros(3), 0.5)).round(3).tolist()
     [0.25, 0.375, 1.0]
     """
-    votes, z = check_counts(counts, name="counts"), check_logits(logits)
-    shape = (len(z), count_classes(z))
-    if votes.shape != shape:
-        raise InputError(f"counts must have the shape {shape}, got {votes.shape}")
-    return count_log_law(votes, z, check_rho(rho))
-
-
-def count_log_law(votes: Int, z: Float, rho: float) -> Float:
-    """`count_log_likelihood` of checked arguments."""
-    if z.ndim == 1:
-        log_p = np.column_stack([log_expit(-z), log_expit(z)])
-    else:
-        log_p = log_softmax(z, axis=1)
+    log_p = (
+        np.column_stack([log_expit(-z), log_expit(z)]) if z.ndim == 1 else log_softmax(z, axis=1)
+    )
     m = votes.sum(axis=1)
     total = gammaln(m + 1) - gammaln(votes + 1).sum(axis=1)
     kept = (1.0 - rho) * np.exp(log_p)
     for i in range(int(m.max(initial=0))):
-        factor = np.log1p(-rho) + log_p
-        if i * rho > 0.0:
-            factor = np.log(kept + i * rho)
+        factor = np.log(kept + i * rho) if i * rho > 0.0 else np.log1p(-rho) + log_p
         total += np.where(votes > i, factor, 0.0).sum(axis=1)
         total -= np.where(m > i, np.log1p(rho * (i - 1.0)), 0.0)
     return np.asarray(total)
@@ -766,9 +745,7 @@ class Panel:
         """Readers asked for, by default the panel's; fails where there is no reader's answer."""
         if not self.knows_readers:
             raise InputError(UNKNOWN_READERS)
-        if n_raters is None:
-            return self.panel_size
-        return n_raters
+        return self.panel_size if n_raters is None else n_raters
 
     def label_logit(self, logits: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
         """Logit of the probability that the label is positive, or log-probability of each class.
@@ -837,49 +814,36 @@ class Panel:
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Panel:
         """Return the panel that `to_dict` stored."""
-        if not isinstance(stored, dict) or set(stored) != set(cls.__dataclass_fields__):
-            raise InputError(f"a panel has the entries {', '.join(cls.__dataclass_fields__)}")
-        values = dict(stored)
-        classes = np.shape(np.asarray(stored["intercept"], dtype=object))[:1]
-        shapes = {"intercept": classes, "slope": (), "shift": classes, "voted": (2,)}
-        shapes |= {"covariance": (3, 3), "rho": (), "rho_low": (), "rho_high": ()}
-        for name, shape in shapes.items():
-            if stored[name] is None and name in _NULL:
-                values[name] = _NULL[name]
-            else:
-                values[name] = _stored_numbers(stored[name], name, shape)
-        slopes = [values["slope"]]
-        if values["voted"] is not None:
-            values["voted"] = tuple(values["voted"].tolist())
-            slopes.append(values["voted"][1])
-        if min(slopes) <= 0:
-            raise InputError("a panel's slope must be positive")
-        if not np.isnan(values["rho"]):
-            check_rho(values["rho"])
-        if stored["panel_size"] is not None:
-            check_positive_int(stored["panel_size"], "a panel's panel_size")
+        try:
+            values = msgspec.structs.asdict(msgspec.convert(stored, _StoredPanel))
+        except msgspec.ValidationError as error:
+            raise InputError(f"this is not a fitted panel: {error}") from None
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = check_finite(as_float(value, name), name)
+            elif value is None and name.startswith("rho"):
+                values[name] = float("nan")
+        if np.shape(values["shift"]) not in ((), np.shape(values["intercept"])):
+            raise InputError(f"a panel's shift has the shape {np.shape(values['shift'])}")
         return cls(**values)
 
 
-_NULL = dict.fromkeys(("rho", "rho_low", "rho_high"), float("nan")) | {
-    "voted": None,
-    "covariance": None,
-}
-"""What null stands for in a stored panel."""
+_Above0 = Annotated[float, msgspec.Meta(gt=0.0)]
 
 
-def _stored_numbers(stored: Any, name: str, shape: tuple[int, ...]) -> Any:
-    """Return numbers of a stored panel: a float, or an array of a shape."""
-    try:
-        value = check_finite(as_float(stored, name), name)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"a panel's {name} must be finite numbers: {error}") from error
-    # One shift may serve all classes.
-    if value.shape != shape and (name, value.ndim) != ("shift", 0):
-        raise InputError(f"a panel's {name} has the shape {value.shape}, not {shape}")
-    if value.ndim == 0:
-        return float(value)
-    return value
+class _StoredPanel(msgspec.Struct, forbid_unknown_fields=True):
+    """A fitted panel as `Panel.to_dict` stores it; null where a number is unknown."""
+
+    intercept: float | list[float]
+    slope: _Above0
+    rho: Annotated[float, msgspec.Meta(ge=0.0, le=MOST_RHO)] | None
+    panel_size: Annotated[int, msgspec.Meta(ge=1)] | None
+    shift: float | list[float]
+    voted: tuple[float, _Above0] | None
+    covariance: list[tuple[float, float, float]] | None
+    rho_low: float | None
+    rho_high: float | None
+    note: str
 
 
 # Fits ---------------------------------------------------------------------------------------------
@@ -1112,9 +1076,7 @@ def fit_panel(
     sizes = _panel_sizes(panel_size, m, labelled)
     _check_identified(z, labels, m, sizes)
     majorities = _are_majorities(labels, counts, sizes)
-    observed = labelled
-    if not labelled.any():
-        observed = m > 0
+    observed = m > 0 if not labelled.any() else labelled
     reference = _commonest(sizes[observed])
     if z.ndim == 2:
         return _fit_classes(z, labels, counts, sizes, reference, weight, prior_sd, interval)
@@ -1159,9 +1121,7 @@ def _panel_logits(logits: ArrayLike) -> Float:
 
 def _weights(sample_weight: ArrayLike | None, n: int) -> Float:
     weight = check_weights(sample_weight, n, "sample_weight")
-    if weight is None:
-        return np.ones(n)
-    return weight
+    return np.ones(n) if weight is None else weight
 
 
 def _observed(
@@ -1179,7 +1139,7 @@ def _observed(
     if votes is None:
         return labels, np.zeros((n, n_classes), dtype=np.int64)
     raw = as_float(votes, "votes")
-    shapes = [(n, n_classes)]
+    shapes: list[tuple[int, ...]] = [(n, n_classes)]
     if n_classes == 2:
         shapes.insert(0, (n,))
     if raw.shape not in shapes:
@@ -1283,9 +1243,7 @@ _LOGIT_RHO = (-9.0, float(logit(MOST_RHO)))
 def _profile(objective: _Objective, theta: Float, covariance: Float | None) -> tuple[float, float]:
     """95 % interval of rho from its profile likelihood, without its prior, which would pull it."""
     objective.sd_rho = np.inf
-    rough = covariance
-    if rough is None:
-        rough = np.eye(3)
+    rough = np.eye(3) if covariance is None else covariance
     (*inner, centre), best = _minimise(objective, theta, rough)
     inverse = np.linalg.inv(np.linalg.inv(rough)[:2, :2])
 
@@ -1457,9 +1415,7 @@ def fit_panel_from_summary(
     if not known.any():
         raise InputError("y has no label: intercept and slope come from labels")
     z, labels, sizes, weight = z[known], labels[known], sizes[known], weight[known]
-    share = None
-    if vote_share is not None:
-        share = _check_share(vote_share, z)
+    share = _check_share(vote_share, z) if vote_share is not None else None
     reference = _commonest(sizes)
     coefficients = _label_coefficients(z, labels, sizes, reference, weight, prior_sd)
 
@@ -1659,9 +1615,7 @@ def vote_moments(votes: Int) -> tuple[float, Float]:
     share = (k / m[:, None]).mean(axis=0)
     differ = float((1.0 - (k * (k - 1.0)).sum(axis=1) / (m * (m - 1.0))).mean())
     chance = 1.0 - float((share**2).sum())
-    kappa = float("nan")
-    if chance > 0.0:
-        kappa = 1.0 - differ / chance
+    kappa = 1.0 - differ / chance if chance > 0.0 else float("nan")
     return kappa, share
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
@@ -21,18 +20,8 @@ from scalecal.checks import (
     check_targets,
     check_weights,
 )
-from scalecal.limits import check_limit
+from scalecal.limits import check_count
 from scalecal.panel import count_classes, log_odds, normalised, probabilities
-
-
-class _SavedCalibrator(msgspec.Struct):
-    """What every saved calibrator has."""
-
-    name: str
-    n_classes: Annotated[int, msgspec.Meta(ge=2)]
-    params: dict[str, Any] = {}
-    fitted: dict[str, Any] = {}
-
 
 # The nearest a probability comes to 0 or 1 when it is turned back into a logit.
 _EDGE = 1e-12
@@ -99,16 +88,16 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Return calibrated logits in the form given."""
         z = self._check(logits)
         out = self._transform(one_form(z), n_raters)
-        if z.ndim == 2 and self.n_classes_ == 2:
-            return np.column_stack([-0.5 * out, 0.5 * out])
-        return out
+        return (
+            np.column_stack([-0.5 * out, 0.5 * out])
+            if z.ndim == 2 and self.n_classes_ == 2
+            else out
+        )
 
     def predict_proba(self, logits: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
         """Return calibrated probabilities (n, C), for logits of either form."""
         probs = self._probs(one_form(self._check(logits)), n_raters)
-        if probs.ndim == 2:
-            return probs
-        return np.column_stack([1.0 - probs, probs])
+        return probs if probs.ndim == 2 else np.column_stack([1.0 - probs, probs])
 
     def __or__(self, other: Calibrator) -> Chain:
         return Chain([*_steps(self), *_steps(other)])
@@ -138,9 +127,8 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
                 f"this describes the calibrator {saved.get('name')!r:.80}, not {cls.name!r}"
             )
         try:
-            common = msgspec.convert(dict(saved), _SavedCalibrator)
             self = cls._restore(dict(saved))
-            self.n_classes_ = check_limit(common.n_classes, "classes", "n_classes")
+            self.n_classes_ = check_count(saved["n_classes"], "n_classes", "classes", least=2)
             z = np.linspace(-30.0, 30.0, 7)
             if self.n_classes_ > 2:
                 z = np.column_stack([z, *np.zeros((self.n_classes_ - 1, 7))])
@@ -150,9 +138,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"its answers on 7 cases are of shape {answers.shape}")
         except Exception as error:
             # Whatever the file holds is met here: classes need no checks of their own.
-            what = repr(error)
-            if isinstance(error, InputError):
-                what = f"{error}"
+            what = str(error) if isinstance(error, InputError) else repr(error)
             raise InputError(f"the calibrator {cls.name!r} is not usable: {what}") from None
         return self
 
@@ -218,9 +204,7 @@ class OneAgainstRest(Calibrator):
 
     def _chance(self, c: int, odds: Float) -> Float:
         out = self._curve(c, odds)
-        if self._in_logits:
-            return np.asarray(expit(out))
-        return out
+        return np.asarray(expit(out)) if self._in_logits else out
 
     def _probs(self, z: Float, *_: Any) -> Float:
         if z.ndim == 1:
@@ -244,9 +228,7 @@ def check_both(targets: Float, c: int) -> None:
     first = targets[0]
     if first not in (0.0, 1.0) or (targets != first).any():
         return
-    lack = f"no case of class {c}"
-    if first == 1.0:
-        lack = "no other class"
+    lack = "no other class" if first == 1.0 else f"no case of class {c}"
     raise InputError(
         f"y has {lack} (n = {len(targets)}), so a free calibration curve would give {first:g} "
         "for every case. Give validation cases of every class, or take temperature scaling."
@@ -339,15 +321,11 @@ class Chain(Calibrator):
 
 def one_form(z: Float) -> Float:
     """Return two-class logits as (n,), others as they are."""
-    if z.shape[1:] == (2,):
-        return np.asarray(z[:, 1] - z[:, 0])
-    return z
+    return np.asarray(z[:, 1] - z[:, 0]) if z.shape[1:] == (2,) else z
 
 
 def _steps(calibrator: Calibrator) -> list[Calibrator]:
-    if isinstance(calibrator, Chain):
-        return list(calibrator.steps)
-    return [calibrator]
+    return list(calibrator.steps) if isinstance(calibrator, Chain) else [calibrator]
 
 
 def _plain(value: Any) -> Any:

@@ -85,9 +85,7 @@ def crossfit(
 
 
 def _rows(values: Int | None, rows: NDArray[np.bool_]) -> Int | None:
-    if values is None:
-        return None
-    return values[rows]
+    return None if values is None else values[rows]
 
 
 def fit_with_readers(

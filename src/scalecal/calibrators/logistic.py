@@ -216,9 +216,7 @@ class BetaCalibration(OneAgainstRest):
             self.coef_ = self.coef_[0]
 
     def _curve(self, c: int, odds: Float) -> Float:
-        coef = self.coef_
-        if self.n_classes_ > 2:
-            coef = coef[c]
+        coef = self.coef_[c] if self.n_classes_ > 2 else self.coef_
         return np.asarray(_beta_features(odds) @ coef)
 
 

@@ -117,10 +117,7 @@ class PanelCalibrator(Calibrator):
         weight = check_weights(sample_weight, n, "sample_weight")
         shared: dict[str, Any] = {"sample_weight": weight, "prior_sd": self.prior_sd}
         # Votes and kappa speak of hard labels; soft ones count as the class they prefer.
-        if targets.ndim == 1:
-            label = (targets > 0.5).astype(np.int64)
-        else:
-            label = targets.argmax(axis=1)
+        label = (targets > 0.5).astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1)
         if self.rho is not None:
             self.panel_ = fit_labels(z, targets, size, rho=self.rho, **shared)
         elif votes is not None:

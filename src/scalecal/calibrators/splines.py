@@ -53,9 +53,7 @@ def _apart(knots: Float) -> Float:
 
 def _scaled(z: Float, knots: Float) -> tuple[Float, Float, float]:
     """Return logits and knots from the first knot in units of the knots' distance, and the unit."""
-    unit = 1.0
-    if len(knots) > 1:
-        unit = float(knots[-1] - knots[0])
+    unit = float(knots[-1] - knots[0]) if len(knots) > 1 else 1.0
     return (z - knots[0]) / unit, (knots - knots[0]) / unit, unit
 
 
@@ -101,9 +99,7 @@ def fit_spline(
     """
     n_knots = check_count(n_knots, "n_knots", "bins")
     points, means, mass = merge_ties(logits, prior_targets(targets, weights), weights)
-    level = np.array([0.5])
-    if n_knots > 1:
-        level = np.linspace(0.025, 0.975, n_knots)
+    level = np.linspace(0.025, 0.975, n_knots) if n_knots > 1 else np.array([0.5])
     below = np.cumsum(mass) / mass.sum()
     knots = _apart(points[np.searchsorted(below, level - 1e-12)])
     x, places, unit = _scaled(points, knots)
@@ -111,9 +107,7 @@ def fit_spline(
     rise = np.diff(np.eye(k, k + 1), axis=0) / np.sqrt(np.diff(places))[:, None]
     coef = np.append(np.zeros(k), logit(mass @ means / mass.sum()))
     best, most = coef, -np.inf
-    penalties = _PENALTIES
-    if k == 1:  # nothing to smooth
-        penalties = _PENALTIES[:1]
+    penalties = _PENALTIES[:1] if k == 1 else _PENALTIES
     for penalty in penalties:
         coef, evidence = _fit_penalised(features, means, mass, penalty * rise.T @ rise, coef)
         evidence += 0.5 * (k - 1) * np.log(penalty)

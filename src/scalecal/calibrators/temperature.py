@@ -79,13 +79,9 @@ def _root(slopes: Callable[[float], tuple[float, float]]) -> float:
             high = b
         else:
             low = b
-        new = np.inf
-        if slope > 0.0:
-            new = b - value / slope
+        new = b - value / slope if slope > 0.0 else np.inf
         if not low < new < high:
-            new = 4.0 * b
-            if np.isfinite(high):
-                new = 0.5 * (low + high)
+            new = 0.5 * (low + high) if np.isfinite(high) else 4.0 * b
         if abs(new - b) <= 1e-10 * b:
             return float(new)
         b = new
@@ -114,10 +110,9 @@ def _two(z: Float, y: Float, w: Float) -> Problem:
             np.multiply(part, 0.5 * b, out=s)
             np.tanh(s, out=s)
             s *= part
-            weight = w[start : start + _CHUNK]
-            first += float(weight @ s)
-            s *= s
-            second += float(weight @ s)
+            weighted_s = w[start : start + _CHUNK] * s
+            first += float(weighted_s.sum())
+            second += float(weighted_s @ s)
         return 0.5 * (z_sum + first) - zy, 0.25 * (squares - second)
 
     return slopes, 0.5 * z_sum - zy, 0.5 * (z_sum + size) - zy, size
@@ -197,9 +192,7 @@ def fit_ensemble_temperature(logits: Float, targets: Float, weights: Float) -> t
     """
     temperature = fit_temperature(logits, targets, weights)
     parts = _ensemble(logits, temperature)
-    goal = targets
-    if targets.ndim == 1:
-        goal = np.column_stack([1.0 - targets, targets])
+    goal = np.column_stack([1.0 - targets, targets]) if targets.ndim == 1 else targets
     goal = goal * (weights / weights.sum())[:, None]
 
     def objective(share: Float) -> tuple[float, Float]:
@@ -221,9 +214,7 @@ def fit_ensemble_temperature(logits: Float, targets: Float, weights: Float) -> t
 
 def _ensemble(z: Float, temperature: float) -> Float:
     """Return the probabilities (3, n, C): tempered, the probe's own, uniform."""
-    table = z
-    if z.ndim == 1:
-        table = np.column_stack([np.zeros_like(z), z])
+    table = np.column_stack([np.zeros_like(z), z]) if z.ndim == 1 else z
     parts = np.full((3, *table.shape), 1.0 / table.shape[1])
     parts[0] = softmax(table / temperature, axis=1)
     parts[1] = softmax(table, axis=1)

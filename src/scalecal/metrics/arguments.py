@@ -169,9 +169,7 @@ class Sample:
 
 
 def _rows_of(column: NDArray[Any] | None, rows: slice | NDArray[Any]) -> Any:
-    if column is None or len(column) == 0:  # a sample that votes judge has no labels
-        return column
-    return column[rows]
+    return column if column is None or len(column) == 0 else column[rows]
 
 
 class Groups(NamedTuple):
@@ -230,9 +228,7 @@ def event_probs(probs: ArrayLike) -> Float:
     p = read_probs(probs)
     if p.ndim == 1:
         return p
-    if p.shape[1] == 2:
-        return p[:, 1]
-    return np.asarray(p.max(axis=1))
+    return p[:, 1] if p.shape[1] == 2 else np.asarray(p.max(axis=1))
 
 
 def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Sample:
@@ -259,9 +255,7 @@ def _read_two(y: ArrayLike) -> NDArray[Any]:
     raw = as_array(y, "y")
     if raw.ndim != 1 or len(raw) == 0 or not _plainly_in_unit(raw):
         return check_targets(raw, 2)
-    if raw.dtype.kind == "b":  # so that arithmetic is arithmetic
-        return raw.view(np.uint8)
-    return raw
+    return raw.view(np.uint8) if raw.dtype.kind == "b" else raw
 
 
 def read_hard_event(
@@ -269,14 +263,12 @@ def read_hard_event(
 ) -> Sample:
     """Return the event of each case, and fail on soft labels."""
     event = read_event(y, probs, sample_weight)
-    for part in blocks(len(event.p)):
-        soft = (event.y[part] != 0) & (event.y[part] != 1)
-        if soft.any():
-            raise InputError(
-                f"y must be hard labels here, got {event.y[part][soft][0]:g} at "
-                f"{rows(np.concatenate([np.zeros(part.start, bool), soft]))}. A test of calibration "
-                "needs what happened, not a share of it."
-            )
+    soft = (event.y != 0) & (event.y != 1)
+    if soft.any():
+        raise InputError(
+            f"y must be hard labels here, got {event.y[soft][0]:g} at {rows(soft)}. A test of "
+            "calibration needs what happened, not a share of it."
+        )
     return event
 
 
@@ -341,10 +333,11 @@ def group_by_p(sample: Sample) -> Groups:
     starts = np.flatnonzero(new)
     if len(starts) == len(p):
         return Groups(p, np.ones(len(p)) if weights is None else weights, positive)
-    if weights is None:
-        weight = np.diff(starts, append=len(p)).astype(np.float64)
-    else:
-        weight = np.add.reduceat(weights, starts)
+    weight = (
+        np.diff(starts, append=len(p)).astype(np.float64)
+        if weights is None
+        else np.add.reduceat(weights, starts)
+    )
     return Groups(p[starts], weight, np.add.reduceat(positive, starts))
 
 
@@ -356,6 +349,4 @@ def as_table(probs: Float) -> Float:
     >>> as_table(np.array([0.25])).tolist()
     [[0.75, 0.25]]
     """
-    if probs.ndim == 2:
-        return probs
-    return np.column_stack([1.0 - probs, probs])
+    return probs if probs.ndim == 2 else np.column_stack([1.0 - probs, probs])

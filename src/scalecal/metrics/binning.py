@@ -112,9 +112,7 @@ def binner(p: Float, n_bins: int, binning: Binning, weights: Float | None = None
     """Return the function that gives the bin of each probability of a block."""
     check_count(n_bins, "n_bins", "bins")
     check_choice(binning, ("width", "mass"), "binning")
-    if binning == "width":
-        return width_binner(n_bins)
-    return _mass_binner(p, n_bins, weights)
+    return width_binner(n_bins) if binning == "width" else _mass_binner(p, n_bins, weights)
 
 
 def bin_index(

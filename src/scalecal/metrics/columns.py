@@ -500,9 +500,7 @@ def _all_columns() -> Iterator[Column]:
     for metric in (m for m in metrics if m.in_audit and m.votes):
         yield from _with_ends(metric)
     for metric in (m for m in metrics if m.floor == f"{m.key}_floor"):
-        truth = "a calibrated model"
-        if metric.votes:
-            truth = "the true vote probabilities"
+        truth = "the true vote probabilities" if metric.votes else "a calibrated model"
         yield Column(
             f"{metric.key}_floor",
             f"{metric.title} floor",

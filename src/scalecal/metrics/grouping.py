@@ -54,9 +54,7 @@ def read_groups(groups: ArrayLike | None, n: int, weights: Float | None = None) 
     if weights is not None:
         raise InputError("sample_weight counts independent cases: it cannot go with groups")
     first = np.unique(code, return_index=True)[1]
-    if len(first) == n:
-        return None
-    return np.asarray(np.argsort(np.argsort(first))[code])
+    return None if len(first) == n else np.asarray(np.argsort(np.argsort(first))[code])
 
 
 def too_few(groups: Int | None) -> str:
@@ -82,9 +80,7 @@ def too_few(groups: Int | None) -> str:
 def group_totals(values: Float, groups: Int, cell: Int | None = None, n_cells: int = 1) -> Float:
     """Sum values over the cases of each group, and of each cell (bin) within it: (groups, n_cells)."""
     count = int(groups.max()) + 1
-    index = groups
-    if cell is not None:
-        index = groups * n_cells + cell
+    index = groups * n_cells + cell if cell is not None else groups
     flat = np.bincount(index, weights=values, minlength=count * n_cells)
     return flat.astype(np.float64, copy=False).reshape(count, n_cells)
 

@@ -117,9 +117,7 @@ def area(sample: Sample) -> float:
     classes = range(sample.p.shape[1])
     areas = np.array([_area(replace(sample, y=sample.y[:, c], p=sample.p[:, c])) for c in classes])
     defined = areas[~np.isnan(areas)]
-    if len(defined) == 0:
-        return float("nan")
-    return float(defined.mean())
+    return float("nan") if len(defined) == 0 else float(defined.mean())
 
 
 def placements(sample: Sample) -> Float:

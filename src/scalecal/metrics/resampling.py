@@ -74,9 +74,7 @@ def _mean_deviations(null: Null) -> Float:
     column_of[some] = np.arange(some.sum())
     column = np.concatenate([column_of[null.index(null.p[b])] for b in blocks(len(null.p))])
     used = column >= 0
-    weights = null.weights
-    if weights is not None:
-        weights = weights[used]
+    weights = None if null.weights is None else null.weights[used]
     law = _characteristic(null.p[used], weights, column[used], int(some.sum()))
     # The law of the positives less `whole`, on a lattice that wraps round far out in its tails.
     law *= np.exp(-2j * np.pi * np.outer(whole[some], np.arange(law.shape[1])) / _POINTS)
@@ -138,9 +136,7 @@ class Null:
     @property
     def total(self) -> float:
         """Number of cases."""
-        if self.weights is None:
-            return float(len(self.p))
-        return float(self.weights.sum())
+        return float(len(self.p)) if self.weights is None else float(self.weights.sum())
 
     @cached_property
     def cumulants(self) -> Float:
@@ -240,8 +236,8 @@ def noise_floor(
 
 
 def sample_floor(sample: Sample) -> float:
-    """`noise_floor` of a sample's events; NaN where its weights do not count cases."""
-    if sample.importance:
+    """`noise_floor` of a sample's events; NaN without cases, or where weights do not count them."""
+    if sample.importance or len(sample.p) == 0:
         return float("nan")
     event = sample.event
     return Null.of(

@@ -102,6 +102,8 @@ class ClassWeights:
 
     def in_sample(self, p: Float) -> Float:
         """Probabilities in the sample of those in the population."""
+        if self.offset == 0.0:  # not through logits, whose rounding would change draws
+            return p
         return np.asarray(expit(logit(np.clip(p, EPS, 1.0 - EPS)) + self.offset))
 
 
@@ -135,9 +137,7 @@ class Reweighted:
     def of(cls, y: Int, p: Float, prevalence: float, groups: Int | None) -> Self | None:
         """The cases at a prevalence, or None where it is their own and all weights are one."""
         out = cls(y, p, prevalence, groups)
-        if abs(out.weights.offset) <= 1e-9:
-            return None
-        return out
+        return None if abs(out.weights.offset) <= 1e-9 else out
 
     @cached_property
     def weights(self) -> ClassWeights:
@@ -221,9 +221,7 @@ class Reweighted:
         if too_few(code):
             return np.full((n_resamples, n_cells), np.nan)
         share, _ = dependence(self.y, q, code, bin_index(q, n_bins=n_bins), n_bins)
-        unit = np.arange(n)
-        if code is not None:
-            unit = code
+        unit = code if code is not None else np.arange(n)
         seen = group_totals(q - n1 / n, unit)[:, 0]
         if n > EXACT_CASES:
             alone: Float = np.bincount(cell, self._square[rows], n_cells).astype(np.float64)

@@ -111,9 +111,7 @@ def spiegelhalter(
         drawn = np.abs(
             flipped(sums, check_count(n_resamples, "n_resamples", "resamples"), rng)[:, 0]
         )
-        z = 0.0
-        if total != 0.0:
-            z = total / sqrt(float((sums**2).sum()))
+        z = total / sqrt(float((sums**2).sum())) if total != 0.0 else 0.0
         return CalibrationTest("spiegelhalter", z, rank_p(drawn, abs(total)))
     z = total / sqrt(variance)
     return CalibrationTest("spiegelhalter", z, erfc(abs(z) / sqrt(2.0)))
@@ -302,9 +300,7 @@ def flip_scores(
     alone = (line * (sd**2)[:, None]).T @ line
     pairs = float((spread[:, 0] ** 2).sum() - (sd**2).sum())
     products = float((sums[:, 0] ** 2).sum() - (residual**2).sum())
-    rho = 0.0
-    if pairs > 0.0:
-        rho = float(np.clip(products / pairs, 0.0, 1.0))
+    rho = float(np.clip(products / pairs, 0.0, 1.0)) if pairs > 0.0 else 0.0
     weight = np.linalg.pinv((1.0 - rho) * alone + rho * spread.T @ spread, hermitian=True)
     pool = pooled(np.arange(len(sums)), rng)
     by_pool = np.column_stack([group_totals(column, pool)[:, 0] for column in sums.T])

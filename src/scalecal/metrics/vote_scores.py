@@ -22,7 +22,7 @@ from scipy.special import entr, gammaln, logit, xlog1py, xlogy
 
 from scalecal.checks import Float, Int, as_rng
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import Sample, Term, blocks, read_votes
+from scalecal.metrics.arguments import Sample, blocks, read_votes
 from scalecal.metrics.binning import binned, mean_gap
 from scalecal.metrics.label_scores import EPS, area, entropy_term
 from scalecal.metrics.resampling import sample_floor
@@ -76,9 +76,7 @@ def vote_error_term(sample: Sample) -> Float:
     f = sample.shares
     noise = f * (1.0 - f) / np.maximum(sample.readers - 1, 1)[:, None]
     terms: Float = (sample.table - f) ** 2 - noise
-    if terms.shape[1] == 2:
-        return terms[:, 1]
-    return np.asarray(terms.sum(axis=1))
+    return terms[:, 1] if terms.shape[1] == 2 else np.asarray(terms.sum(axis=1))
 
 
 def count_term(sample: Sample) -> Float:
@@ -119,17 +117,6 @@ def entropy_floor_term(sample: Sample) -> Float:
     return total
 
 
-def _vote_mean(
-    term: Term,
-    votes: ArrayLike,
-    probs: ArrayLike,
-    n_raters: ArrayLike | None,
-    sample_weight: ArrayLike | None,
-    least: int = 1,
-) -> float:
-    return read_votes(votes, probs, n_raters, sample_weight).mean(term, least)
-
-
 def dist_ce(
     votes: ArrayLike,
     probs: ArrayLike,
@@ -157,7 +144,7 @@ def dist_ce(
     >>> round(dist_ce([4, 7], [0.5, 0.9], n_raters=7), 6)
     0.085714
     """
-    return _vote_mean(distance_term, votes, probs, n_raters, sample_weight)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(distance_term, 1)
 
 
 def ent_ce(
@@ -183,7 +170,7 @@ def ent_ce(
     >>> round(ent_ce([7], [1.0], n_raters=7), 6)
     0.0
     """
-    return _vote_mean(entropy_gap_term, votes, probs, n_raters, sample_weight)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(entropy_gap_term, 1)
 
 
 def vote_nll(
@@ -204,7 +191,7 @@ def vote_nll(
     >>> round(vote_nll([4, 3], [0.5, 0.5], n_raters=7), 6)
     0.693147
     """
-    return _vote_mean(vote_nll_term, votes, probs, n_raters, sample_weight)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(vote_nll_term, 1)
 
 
 def vote_error(
@@ -227,7 +214,7 @@ def vote_error(
     >>> round(vote_error([4, 7], [0.5, 0.9], n_raters=7), 6)
     -0.012857
     """
-    return _vote_mean(vote_error_term, votes, probs, n_raters, sample_weight, least=2)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(vote_error_term, 2)
 
 
 def reader_logits(p: Float) -> Float:
@@ -292,10 +279,7 @@ def split_panels(sample: Sample) -> Sample:
 
 def split_area(sample: Sample) -> float:
     """`split_auc` of a sample."""
-    panels = split_panels(sample)
-    if len(panels.p) == 0:
-        return float("nan")
-    return area(panels)
+    return area(split_panels(sample))
 
 
 def split_gap(sample: Sample) -> float:
@@ -311,10 +295,7 @@ def split_floor(sample: Sample) -> float:
 
     Such weights are by label, and how labels and splits go together is not in the law of votes alone.
     """
-    panels = split_panels(sample)
-    if len(panels.p) == 0:
-        return float("nan")
-    return sample_floor(panels)
+    return sample_floor(split_panels(sample))
 
 
 def split_auc(
