@@ -1129,9 +1129,7 @@ def _observed(
 ) -> tuple[Float, Int]:
     """Labels (n,) (NaN: none) and votes for each class (n, C) (all zero: none)."""
     n, n_classes = len(z), count_classes(z)
-    labels = np.full(n, np.nan)
-    if y is not None:
-        labels = np.array(as_float(y, "y"))
+    labels = np.full(n, np.nan) if y is None else np.array(as_float(y, "y"))
     if labels.shape != (n,):
         raise InputError(f"y must have one label per case ({n},), got shape {labels.shape}")
     if not np.isin(labels[np.isfinite(labels)], np.arange(n_classes)).all():
@@ -1177,8 +1175,7 @@ def _panel_sizes(panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool
 
 
 def _commonest(sizes: Int) -> int:
-    values, counts = np.unique(sizes, return_counts=True)
-    return int(values[counts.argmax()])
+    return int(np.bincount(sizes).argmax())
 
 
 def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
@@ -1467,9 +1464,7 @@ def _check_share(vote_share: ArrayLike, z: Float) -> Float:
     """Shares of votes for the positive class, (), or for each class, (C,)."""
     share = as_float(vote_share, "vote_share")
     if share.shape != z.shape[1:]:
-        expected = "one number"
-        if z.ndim == 2:
-            expected = f"one entry for each of {z.shape[1]} classes"
+        expected = "one number" if z.ndim == 1 else f"one entry for each of {z.shape[1]} classes"
         raise InputError(f"vote_share must be {expected}, got shape {share.shape}")
     if not ((share > 0) & (share < 1)).all():
         raise InputError(f"vote_share must lie between 0 and 1, got {vote_share!r}")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scalecal import audit, metrics
+from scalecal.metrics.resampling import Null
 from scalecal.evaluation.stream import StreamingAudit
 from scalecal.evaluation.vote_bins import vote_bins, vote_correlation, vote_reliability
 from scalecal.io.store import plain
@@ -79,7 +80,7 @@ def test_the_correlation_of_single_votes_is_unknown():
     found = vote_bins(correlated(p, np.ones(100, int), 0.3, rng), p, n_resamples=500)
     assert np.isnan(found.rho)
     # One vote each: the bars are those of labels.
-    labels = metrics.resampled_residuals(p, n_resamples=500)
+    labels = Null.of(p).residuals(500, 0)
     assert found.drawn.std(axis=0) == pytest.approx(labels.std(axis=0), rel=0.2)
 
 

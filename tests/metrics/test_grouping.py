@@ -14,7 +14,6 @@ from scalecal.metrics import (
     kuiper,
     noise_floor,
     resampled_ece,
-    resampled_residuals,
     spiegelhalter,
 )
 from scalecal.metrics import resampling as module
@@ -110,9 +109,9 @@ def test_the_floor_of_groups_is_the_mean_of_the_draws(binning, grouped):
 
 def test_limit_of_many_grouped_cases_agrees_with_drawing_labels(monkeypatch, grouped):
     y, p, groups = grouped
-    exact = resampled_residuals(p, y=y, groups=groups, n_bins=4, n_resamples=20_000)
+    exact = module.Null.of(p, y, groups, 4).residuals(20_000, 0)
     monkeypatch.setattr(module, "EXACT_CASES", 10)
-    limit = resampled_residuals(p, y=y, groups=groups, n_bins=4, n_resamples=20_000)
+    limit = module.Null.of(p, y, groups, 4).residuals(20_000, 0)
     scale = np.sqrt(np.outer(exact.var(axis=0), exact.var(axis=0)))
     np.testing.assert_allclose(np.cov(limit.T) / scale, np.cov(exact.T) / scale, atol=0.05)
 

@@ -81,7 +81,7 @@ def vote_bins(
     probs : array (n,) or (n, C)
         With more than two classes the event is a vote for the top class.
     groups, n_bins, n_resamples, seed, sample_weight
-        As `scalecal.metrics.resampled_residuals`.
+        As `scalecal.metrics.resampled_ece`.
     importance
         (n,) weights of cases that were sampled by class; what chance does to them is not known (NaN).
 

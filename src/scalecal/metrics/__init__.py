@@ -22,7 +22,6 @@ from scalecal.metrics.resampling import (
     consistency_bars,
     noise_floor,
     resampled_ece,
-    resampled_residuals,
 )
 from scalecal.metrics.significance import (
     CalibrationTest,
@@ -70,7 +69,6 @@ __all__ = [
     "nll",
     "noise_floor",
     "resampled_ece",
-    "resampled_residuals",
     "smece",
     "spiegelhalter",
     "split_auc",

@@ -72,10 +72,9 @@ def _mean_deviations(null: Null) -> Float:
         return out
     column_of = np.full(null.n_bins, -1)
     column_of[some] = np.arange(some.sum())
-    column = np.concatenate([column_of[null.index(null.p[b])] for b in blocks(len(null.p))])
-    used = column >= 0
-    weights = None if null.weights is None else null.weights[used]
-    law = _characteristic(null.p[used], weights, column[used], int(some.sum()))
+    column = column_of[null.index(null.expected.p)]
+    used = null.expected.take(column >= 0)
+    law = _characteristic(used.p, used.weights, column[column >= 0], int(some.sum()))
     # The law of the positives less `whole`, on a lattice that wraps round far out in its tails.
     law *= np.exp(-2j * np.pi * np.outer(whole[some], np.arange(law.shape[1])) / _POINTS)
     chance = np.fft.irfft(law.conj(), _POINTS, axis=1)
@@ -90,10 +89,8 @@ class Null:
 
     Attributes
     ----------
-    p : array
-        (n,) probabilities of the events.
-    weights : array or None
-        (n,) how many cases each row stands for; None: one.
+    expected : Sample
+        The cases with their probabilities for labels.
     index : callable
         The bin of each probability.
     n_bins : int
@@ -103,8 +100,7 @@ class Null:
         How far labels of one group go together.
     """
 
-    p: Float
-    weights: Float | None
+    expected: Sample
     index: Binner
     n_bins: int
     groups: Int | None
@@ -131,12 +127,8 @@ class Null:
                     "groups need y as well: the labels say how far cases of one group go together"
                 )
             labels = read_hard_event(y, probs).y
-        return cls(p, weights, index, n_bins, code, dependence(labels, p, code, index(p), n_bins))
-
-    @property
-    def total(self) -> float:
-        """Number of cases."""
-        return float(len(self.p)) if self.weights is None else float(self.weights.sum())
+        together = dependence(labels, p, code, index(p), n_bins)
+        return cls(Sample(p, p, weights), index, n_bins, code, together)
 
     @cached_property
     def cumulants(self) -> Float:
@@ -146,7 +138,7 @@ class Null:
             v = q * (1.0 - q)
             return [np.ones_like(q), q, v, v * (1.0 - 2.0 * q), v * (1.0 - 6.0 * v)]
 
-        return bin_sums(Sample(self.p, self.p, self.weights), self.index, self.n_bins, terms)
+        return bin_sums(self.expected, self.index, self.n_bins, terms)
 
     def floor(self) -> float:
         """`noise_floor`."""
@@ -158,24 +150,24 @@ class Null:
             variance = self.cumulants[2]
             spread = np.where(variance > 0, variance, 1.0)
             deviation = deviation * np.sqrt(1.0 + share * np.diag(pairs) / spread)
-        return float(deviation.sum() / self.total)
+        return float(deviation.sum() / self.expected.total)
 
     def residuals(self, n_resamples: int, seed: Any) -> Float:
-        """`resampled_residuals`."""
+        """The bins' sums of ``p - y*`` under calibration, (n_resamples, n_bins)."""
         check_count(n_resamples, "n_resamples", "resamples")
         rng = as_rng(seed)
-        p, w = self.p, self.weights
+        p, w = self.expected.p, self.expected.weights
         if too_few(self.groups):
             return np.full((n_resamples, self.n_bins), np.nan)
         share, pairs = self.together
-        if self.total > EXACT_CASES:
+        if self.expected.total > EXACT_CASES:
             spread = np.diag(self.cumulants[2]) + share * pairs
             return draw_normal(np.zeros(self.n_bins), spread, n_resamples, rng)
         # One column per bin that holds a case; single precision counts exactly up to 2^24 cases.
         filled, column = np.unique(self.index(p), return_inverse=True)
         indicator = np.zeros((len(p), len(filled)), dtype=np.float32)
         indicator[np.arange(len(p)), column] = 1.0
-        expected = self.cumulants[1][filled]
+        mean = self.cumulants[1][filled]
         out = np.zeros((n_resamples, self.n_bins))
         # The uniforms are multiples of 2^-24: half a step less makes them round p, not round it up.
         threshold = (p - 2.0**-25).astype(np.float32)
@@ -187,12 +179,14 @@ class Null:
                 )
             else:
                 happened = rng.binomial(w.astype(np.int64), p, size=shape).astype(np.float32)
-            out[part, filled] = expected - (happened @ indicator).astype(np.float64)
+            out[part, filled] = mean - (happened @ indicator).astype(np.float64)
         return out
 
     def ece(self, n_resamples: int, seed: Any) -> Float:
         """`resampled_ece`."""
-        return np.asarray(np.abs(self.residuals(n_resamples, seed)).sum(axis=1) / self.total)
+        return np.asarray(
+            np.abs(self.residuals(n_resamples, seed)).sum(axis=1) / self.expected.total
+        )
 
 
 def noise_floor(
@@ -245,35 +239,6 @@ def sample_floor(sample: Sample) -> float:
     ).floor()
 
 
-def resampled_residuals(
-    probs: ArrayLike,
-    *,
-    y: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    n_bins: int = 15,
-    binning: Binning = "width",
-    n_resamples: int = 1000,
-    seed: int | np.random.Generator | None = 0,
-    sample_weight: ArrayLike | None = None,
-) -> Float:
-    """Return the bins' sums of ``p - y*`` under calibration, shape (n_resamples, n_bins).
-
-    Parameters
-    ----------
-    probs, y, groups, n_bins, binning, sample_weight
-        As `noise_floor`.
-    n_resamples : int
-    seed : int or Generator
-
-    Examples
-    --------
-    >>> resampled_residuals([0.0, 1.0], n_bins=2, n_resamples=1)
-    array([[0., 0.]])
-    """
-    null = Null.of(probs, y, groups, n_bins, binning, sample_weight)
-    return null.residuals(n_resamples, seed)
-
-
 def draw_normal(
     mean: Float, covariance: Float, n_resamples: int, rng: np.random.Generator
 ) -> Float:
@@ -303,7 +268,12 @@ def resampled_ece(
 ) -> Float:
     """Return the ECEs a calibrated model with these probabilities would show, (n_resamples,).
 
-    Parameters as `resampled_residuals`.
+    Parameters
+    ----------
+    probs, y, groups, n_bins, binning, sample_weight
+        As `noise_floor`.
+    n_resamples : int
+    seed : int or Generator
 
     Examples
     --------
@@ -342,7 +312,7 @@ def consistency_bars(
     level : float
         Between 0 and 1.
     probs, y, groups, n_bins, binning, n_resamples, seed, sample_weight
-        As `resampled_residuals`.
+        As `resampled_ece`.
 
     References
     ----------
