@@ -130,7 +130,8 @@ def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Cont
     ]
     n, units = min(reference.n, method.n), min(reference.units, method.units)
     if not common:
-        return Contrast(*[float("nan")] * 7, n, units, 0)
+        nan = float("nan")
+        return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
     a, b = (np.array([drawn.by_seed[s] for s in common]) for drawn in (reference, method))
     difference = float((b - a).mean())
     samples = centred(method.samples - reference.samples, difference)
