@@ -15,19 +15,15 @@ import numpy as np
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
-from scalecal.calibrators import (
-    fit_beta,
-    fit_ensemble_temperature,
-    fit_isotonic,
-    fit_platt,
-    fit_quadratic,
-    fit_spline,
-    fit_temperature,
-    fit_venn_abers,
-)
+from scalecal.calibrators import CALIBRATORS
 from scalecal.panel import reader_logit
 
 Float = np.ndarray
+FITTED = (
+    *("temperature", "platt", "ensemble-temperature", "quadratic", "beta", "spline", "isotonic"),
+    "venn-abers",
+)
+"""Calibrators that are timed."""
 
 
 def peers() -> dict[tuple[str, str], Callable[[Float, Float], object]]:
@@ -36,20 +32,14 @@ def peers() -> dict[tuple[str, str], Callable[[Float, Float], object]]:
     from sklearn.isotonic import IsotonicRegression
 
     fits: dict[tuple[str, str], Callable[[Float, Float], object]] = {
-        ("temperature", "scalecal"): fit_temperature,
         ("temperature", "scikit-learn"): lambda z, y: _TemperatureScaling().fit(z, y),
-        ("platt", "scalecal"): fit_platt,
         ("platt", "scikit-learn"): lambda z, y: _SigmoidCalibration().fit(z, y),
-        ("ensemble temperature", "scalecal"): fit_ensemble_temperature,
-        ("quadratic", "scalecal"): fit_quadratic,
-        ("beta", "scalecal"): fit_beta,
-        ("spline", "scalecal"): fit_spline,
-        ("isotonic", "scalecal"): fit_isotonic,
-        ("venn-abers", "scalecal"): fit_venn_abers,
         ("isotonic", "scikit-learn"): lambda z, y: IsotonicRegression().fit(z, y),
         ("panel map, rho 0", "scalecal"): lambda z, _: reader_logit(z, 0.0, 7),
         ("panel map, rho 0.2", "scalecal"): lambda z, _: reader_logit(z, 0.2, 7),
     }
+    for name in FITTED:
+        fits[name, "scalecal"] = lambda z, y, name=name: CALIBRATORS[name]().fit(z, y)
     if importlib.util.find_spec("netcal"):
         from netcal.scaling import BetaCalibration, TemperatureScaling
 

@@ -118,7 +118,9 @@ def compare(
     out = {}
 
     def beta_scores(panel: Panel) -> tuple[float, float, float]:
-        found = scores(panel.reader_logit(test_z), panel.vote_pmf(test_z), test_k, m)
+        reader = panel.reader_logit(test_z)
+        law = np.exp(vote_log_pmf(reader, panel.rho, m))
+        found = scores(reader, law, test_k, m)
         return panel.rho, *found
 
     def beta_at(rho: float, shift: float) -> Panel:

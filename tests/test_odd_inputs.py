@@ -107,8 +107,6 @@ EXAMPLES: dict[str, Any] = {
 OTHERWISE: dict[str, dict[str, Any]] = {
     "scalecal.calibrate": {"method": "temperature", "kappa": None, "vote_share": None},
     "calibrators.PanelCalibrator.predict_votes": {"n_raters": 7},
-    "calibrators.fit_structured_matrix": {"logits": LOGITS3, "targets": np.eye(3)[Y3]},
-    "calibrators.fit_vector_scaling": {"logits": LOGITS3, "targets": np.eye(3)[Y3]},
     "probes.LinearProbe.predict_votes": {"n_raters": 7},
     "probes.ScaleProbe.predict_votes": {"n_raters": 7},
     "calibrators.PanelCalibrator": {"kappa": None, "vote_share": None, "rho": None},

@@ -23,8 +23,9 @@ import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq, minimize, minimize_scalar
@@ -47,11 +48,9 @@ from scalecal.checks import (
     as_float,
     check_above,
     check_choice,
-    check_counts,
     check_finite,
     check_logits,
     check_number,
-    check_positive_int,
     check_weights,
 )
 from scalecal.limits import check_count, check_limit
@@ -59,7 +58,6 @@ from scalecal.votes import check_sides, clear_majority
 
 __all__ = [
     "Panel",
-    "count_log_likelihood",
     "fit_panel",
     "fit_panel_from_summary",
     "label_logit",
@@ -98,6 +96,31 @@ def _parts(sizes: Int) -> Iterator[tuple[int, Int]]:
         rows = np.flatnonzero(sizes == size)
         for start in range(0, len(rows), _BLOCK):
             yield int(size), rows[start : start + _BLOCK]
+
+
+# The two forms of logits ---------------------------------------------------------------------------
+
+
+def count_classes(z: Float) -> int:
+    """Number of classes of logits of either form."""
+    return 2 if z.ndim == 1 else z.shape[1]
+
+
+def probabilities(z: Float) -> Float:
+    """Probabilities of the positive class (n,), or of all classes (n, C), in the form of the logits."""
+    if z.ndim == 1:
+        return np.asarray(expit(z))
+    return np.asarray(softmax(z, axis=1))
+
+
+def normalised(z: Float) -> Float:
+    """Two-class logits as they are, others as log-probabilities."""
+    return z if z.ndim == 1 else np.asarray(log_softmax(z, axis=1))
+
+
+def log_odds(z: Float, c: int) -> Float:
+    """Log-odds of class c against all others, from (n, C) logits."""
+    return np.asarray(z[:, c] - logsumexp(np.delete(z, c, axis=1), axis=1))
 
 
 # The law of k of m votes --------------------------------------------------------------------------
@@ -206,50 +229,34 @@ def vote_log_pmf(logits: ArrayLike, rho: float, n_raters: int) -> Float:
 
 def _class_logits(z: Float) -> Float:
     """Logit of each class against all others, from (n, C)."""
-    others = [logsumexp(np.delete(z, c, axis=1), axis=1) for c in range(z.shape[1])]
-    return np.asarray(z - np.column_stack(others))
-
-
-def count_log_likelihood(counts: ArrayLike, logits: ArrayLike, rho: float) -> Float:
-    """Log-probability of a panel's votes: beta-binomial, or Dirichlet-multinomial.
-
-    Parameters
-    ----------
-    counts : array (n, C)
-        Votes for each class; panels may differ in size, and a case without votes gets 0.
-    logits : array (n,) or (n, C)
-        Logits of a reader's probability.
-    rho : float
-
-    Returns
-    -------
-    array (n,)
-
-    Examples
-    --------
-    >>> np.exp(count_log_likelihood([[1, 1], [2, 0], [0, 0]], [0.0, 0.0, 0.0], 0.5)).round(3).tolist()
-    [0.25, 0.375, 1.0]
-    """
-    votes, z = check_counts(counts, name="counts"), check_logits(logits)
-    shape = (len(z), 2 if z.ndim == 1 else z.shape[1])
-    if votes.shape != shape:
-        raise InputError(f"counts must have the shape {shape}, got {votes.shape}")
-    return count_log_law(votes, z, check_rho(rho))
+    return np.column_stack([log_odds(z, c) for c in range(z.shape[1])])
 
 
 def count_log_law(votes: Int, z: Float, rho: float) -> Float:
-    """`count_log_likelihood` of checked arguments."""
-    if z.ndim == 1:
-        return _count_log_likelihood(votes, np.column_stack([log_expit(-z), log_expit(z)]), rho)
-    return _count_log_likelihood(votes, log_softmax(z, axis=1), rho)
+    """Log-probability of a panel's votes (n,): beta-binomial, or Dirichlet-multinomial.
 
+    Parameters
+    ----------
+    votes : array (n, C)
+        Votes for each class; panels may differ in size, and a case without votes gets 0.
+    z : array (n,) or (n, C)
+        Logits of a reader's probability.
+    rho : float
 
-def _count_log_likelihood(votes: Int, log_p: Float, rho: float) -> Float:
+    Examples
+    --------
+    >>> votes = np.array([[1, 1], [2, 0], [0, 0]])
+    >>> np.exp(count_log_law(votes, np.zeros(3), 0.5)).round(3).tolist()
+    [0.25, 0.375, 1.0]
+    """
+    log_p = (
+        np.column_stack([log_expit(-z), log_expit(z)]) if z.ndim == 1 else log_softmax(z, axis=1)
+    )
     m = votes.sum(axis=1)
     total = gammaln(m + 1) - gammaln(votes + 1).sum(axis=1)
     kept = (1.0 - rho) * np.exp(log_p)
     for i in range(int(m.max(initial=0))):
-        factor = np.log1p(-rho) + log_p if i * rho == 0.0 else np.log(kept + i * rho)
+        factor = np.log(kept + i * rho) if i * rho > 0.0 else np.log1p(-rho) + log_p
         total += np.where(votes > i, factor, 0.0).sum(axis=1)
         total -= np.where(m > i, np.log1p(rho * (i - 1.0)), 0.0)
     return np.asarray(total)
@@ -327,7 +334,14 @@ def label_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     >>> np.exp(label_logit(np.log([[0.5, 0.3, 0.2]]), 0.0, 7)).round(3).tolist()
     [[0.663, 0.238, 0.1]]
     """
-    return _mapped(logits, rho, n_raters, _label, _plurality_odds)
+    z = check_logits(logits)
+    sizes = check_sizes(n_raters, len(z))
+    return label_of(z, check_rho(rho), sizes)
+
+
+def label_of(z: Float, rho: float, m: int | Int) -> Float:
+    """`label_logit` of checked arguments."""
+    return _mapped(z, rho, m, _label, _plurality_odds)
 
 
 def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
@@ -352,34 +366,40 @@ def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     >>> reader_logit([3.0], 0.2, 1).tolist()
     [3.0]
     """
-    return _mapped(logits, rho, n_raters, _reader, _solve_plurality)
+    z = check_logits(logits)
+    sizes = check_sizes(n_raters, len(z))
+    return reader_of(z, check_rho(rho), sizes)
+
+
+def reader_of(z: Float, rho: float, m: int | Int) -> Float:
+    """`reader_logit` of checked arguments."""
+    return _mapped(z, rho, m, _reader, _solve_plurality)
 
 
 def _mapped(
-    logits: ArrayLike,
+    z: Float,
     rho: float,
-    n_raters: ArrayLike,
+    sizes: int | Int,
     two: Callable[[Float, float, int], Float],
     several: Callable[[Float, float, int], Float],
 ) -> Float:
     """Apply a map of logits (two classes), or of log-odds against the most likely class (several)."""
-    z = check_logits(logits)
-    sizes = check_sizes(n_raters, len(z))
-    rho = check_rho(rho)
     out = np.empty_like(z)
-    if z.ndim == 2 and z.shape[1] == 2:
-        for m, rows in _parts(sizes):
-            mapped = two(z[rows, 1] - z[rows, 0], rho, m)
+    for m, rows in _parts(np.broadcast_to(sizes, (len(z),))):
+        part = z[rows]
+        if z.ndim == 1:
+            out[rows] = two(part, rho, m)
+        elif z.shape[1] == 2:
+            mapped = two(part[:, 1] - part[:, 0], rho, m)
             out[rows] = np.column_stack([log_expit(-mapped), log_expit(mapped)])
-        return out
-    for m, rows in _parts(sizes):
-        out[rows] = two(z[rows], rho, m) if z.ndim == 1 else _ordered(z[rows], rho, m, several)
+        else:
+            out[rows] = _ordered(part, rho, m, several)
     return out
 
 
-def _odd(m: int) -> int:
+def _odd(m: Any) -> Any:
     """Readers of the odd panel with the same label law: with ties shared, 2 k readers are as 2 k - 1."""
-    return m - 1 if m % 2 == 0 else m
+    return (m - 1) // 2 * 2 + 1
 
 
 def _label(z: Float, rho: float, m: int) -> Float:
@@ -442,7 +462,7 @@ def _reader(q: Float, rho: float, m: int) -> Float:
     # At rho = 0 the label's probability is I_P(a, a) with a = (m + 1) / 2, which scipy inverts; on
     # the smaller side, where it is exact, and up to where scipy gives no number (247 for five readers).
     size = np.abs(q)
-    known = (size > 1e-3) & (size < 200.0) if rho == 0.0 else np.zeros(len(q), dtype=bool)
+    known = (rho == 0.0) & (size > 1e-3) & (size < 200.0)
     vote = betaincinv((m + 1) / 2, (m + 1) / 2, expit(-size[known]))
     out[known] = np.copysign(np.log1p(-vote) - np.log(vote), q[known])
     out[~known] = _newton(q[~known], rho, m)
@@ -721,8 +741,8 @@ class Panel:
         """Whether there is a reader's answer."""
         return self.panel_size is not None and bool(np.isfinite(self.rho))
 
-    def _size(self, n_raters: Any = None) -> Any:
-        """The panel's size, where there is a reader's answer."""
+    def size_of(self, n_raters: Any = None) -> Any:
+        """Readers asked for, by default the panel's; fails where there is no reader's answer."""
         if not self.knows_readers:
             raise InputError(UNKNOWN_READERS)
         return self.panel_size if n_raters is None else n_raters
@@ -739,15 +759,14 @@ class Panel:
             raise InputError(
                 f"logits must have the shape ({', '.join(map(str, expected))}), got {z.shape}"
             )
-        q = np.asarray(self.intercept + self.slope * z)
-        q = q if q.ndim == 1 else np.asarray(log_softmax(q, axis=1))
+        q = normalised(np.asarray(self.intercept + self.slope * z))
         if n_raters is None or not self.knows_readers:
             return q
         m = check_sizes(n_raters, len(q))
         other = m != self.panel_size
         if other.any():
-            reader = reader_logit(q[other], self.rho, self._size())
-            q[other] = label_logit(reader, self.rho, m[other])
+            reader = reader_of(q[other], self.rho, self.size_of())
+            q[other] = label_of(reader, self.rho, m[other])
         return q
 
     def reader_logit(self, logits: ArrayLike) -> Float:
@@ -755,17 +774,7 @@ class Panel:
         label = self.label_logit(logits)
         if self.voted is not None:
             label = self.voted[0] + self.voted[1] * check_logits(logits)
-        return _shifted(reader_logit(label, self.rho, self._size()), self.shift)
-
-    def vote_pmf(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
-        """Probability of k of m positive votes, (n, m + 1), or of each class's count, (n, C, m + 1)."""
-        m = self._size(n_raters)
-        return np.asarray(np.exp(vote_log_pmf(self.reader_logit(logits), self.rho, m)))
-
-    def split_probability(self, logits: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
-        """Probability that m readers split: low agreement, as `scalecal.votes.strata` defines it."""
-        m = self._size(n_raters)
-        return split_probability(self.reader_logit(logits), self.rho, m)
+        return normalised(reader_of(label, self.rho, self.size_of()) + self.shift)
 
     def mismatch(self, logits: ArrayLike) -> float:
         """Mean distance between the label's probability and the tail of the law of votes.
@@ -773,8 +782,8 @@ class Panel:
         Zero where one fit serves both; else it says how far the two answers are from one model.
         """
         label = self.label_logit(logits)
-        tail = label_logit(self.reader_logit(logits), self.rho, self._size())
-        return float(np.abs(_probability(tail) - _probability(label)).mean())
+        tail = label_of(self.reader_logit(logits), self.rho, self.size_of())
+        return float(np.abs(probabilities(tail) - probabilities(label)).mean())
 
     def sentence(self) -> str:
         """What the panel found, in words."""
@@ -782,73 +791,59 @@ class Panel:
             return (
                 "How far readers agree beyond the features is unknown: there is no reader's answer."
             )
-        between = ""
+        between = note = ""
         if np.isfinite(self.rho_low):
             between = f" (95 % interval {self.rho_low:.2f} to {self.rho_high:.2f})"
+        if self.note:
+            note = f"; {self.note}"
         return (
             f"Panel of {self.panel_size}: votes on a case correlate by rho = {self.rho:.2f}{between} beyond "
-            f"what the features explain{'; ' + self.note if self.note else ''}."
+            f"what the features explain{note}."
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the panel as numbers and lists that JSON can hold; NaN as None."""
-        stored: dict[str, Any] = {}
-        for name, value in vars(self).items():
-            unknown = isinstance(value, float) and np.isnan(value)
-            stored[name] = None if unknown else value
+        stored = dict(vars(self))
+        for name, value in stored.items():
             if isinstance(value, np.ndarray):
                 stored[name] = value.tolist()
+            elif isinstance(value, float) and np.isnan(value):
+                stored[name] = None
         return stored
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Panel:
         """Return the panel that `to_dict` stored."""
-        if not isinstance(stored, dict) or set(stored) != set(cls.__dataclass_fields__):
-            raise InputError(f"a panel has the entries {', '.join(cls.__dataclass_fields__)}")
-
-        def number(name: str, *shapes: tuple[int, ...]) -> Any:
-            try:
-                value = check_finite(as_float(stored[name], name), name)
-            except (TypeError, ValueError) as error:
-                raise InputError(f"a panel's {name} must be finite numbers: {error}") from error
-            if value.shape not in shapes:
-                raise InputError(f"a panel's {name} has the shape {value.shape}, not {shapes[0]}")
-            return float(value) if value.ndim == 0 else value
-
-        def optional(name: str) -> float:
-            return float("nan") if stored[name] is None else number(name, ())
-
-        several = np.shape(np.asarray(stored["intercept"], dtype=object))
-        slope = number("slope", ())
-        voted = None if stored["voted"] is None else tuple(number("voted", (2,)).tolist())
-        if min(slope, slope if voted is None else voted[1]) <= 0:
-            raise InputError("a panel's slope must be positive")
-        covariance = stored["covariance"]
-        return cls(
-            intercept=number("intercept", several if len(several) == 1 else ()),
-            slope=slope,
-            rho=float("nan") if stored["rho"] is None else check_rho(number("rho", ())),
-            panel_size=(
-                None
-                if stored["panel_size"] is None
-                else check_positive_int(stored["panel_size"], "a panel's panel_size")
-            ),
-            shift=number("shift", several, ()),
-            voted=voted,
-            covariance=None if covariance is None else number("covariance", (3, 3)),
-            rho_low=optional("rho_low"),
-            rho_high=optional("rho_high"),
-            note=str(stored["note"]),
-        )
+        try:
+            values = msgspec.structs.asdict(msgspec.convert(stored, _StoredPanel))
+        except msgspec.ValidationError as error:
+            raise InputError(f"this is not a fitted panel: {error}") from None
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = check_finite(as_float(value, name), name)
+            elif value is None and name.startswith("rho"):
+                values[name] = float("nan")
+        if np.shape(values["shift"]) not in ((), np.shape(values["intercept"])):
+            raise InputError(f"a panel's shift has the shape {np.shape(values['shift'])}")
+        return cls(**values)
 
 
-def _probability(z: Float) -> Float:
-    return np.asarray(expit(z) if z.ndim == 1 else softmax(z, axis=1))
+_Above0 = Annotated[float, msgspec.Meta(gt=0.0)]
 
 
-def _shifted(z: Float, shift: float | Float) -> Float:
-    moved = z + shift
-    return np.asarray(moved if moved.ndim == 1 else log_softmax(moved, axis=1))
+class _StoredPanel(msgspec.Struct, forbid_unknown_fields=True):
+    """A fitted panel as `Panel.to_dict` stores it; null where a number is unknown."""
+
+    intercept: float | list[float]
+    slope: _Above0
+    rho: Annotated[float, msgspec.Meta(ge=0.0, le=MOST_RHO)] | None
+    panel_size: Annotated[int, msgspec.Meta(ge=1)] | None
+    shift: float | list[float]
+    voted: tuple[float, _Above0] | None
+    covariance: list[tuple[float, float, float]] | None
+    rho_low: float | None
+    rho_high: float | None
+    note: str
 
 
 # Fits ---------------------------------------------------------------------------------------------
@@ -882,7 +877,7 @@ class _Objective:
         prior_sd: float,
     ) -> None:
         self.reference, self.prior_sd, self.sd_rho = _odd(reference), prior_sd, PRIOR_RHO[1]
-        odd = panel_size - (panel_size % 2 == 0)
+        odd = _odd(panel_size)
         labelled = (m == 0) & np.isfinite(y)
         direct = labelled & (odd == self.reference)
         self.label_z, self.label_y, self.label_weight = z[direct], y[direct], weight[direct]
@@ -960,7 +955,10 @@ class _Objective:
     def __call__(self, theta: Float) -> tuple[float, Float]:
         rho = float(expit(theta[2]))
         value, gradient = self.log_likelihood(theta[0], theta[1], min(rho, MOST_RHO))
-        gradient[2] *= rho * (1.0 - rho) if rho < MOST_RHO else 0.0
+        if rho < MOST_RHO:
+            gradient[2] *= rho * (1.0 - rho)
+        else:
+            gradient[2] = 0.0
         centre = np.array([0.0, 0.0, logit(PRIOR_RHO[0])])
         scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE, self.sd_rho])
         off = (theta - centre) / scale
@@ -1069,7 +1067,7 @@ def fit_panel(
     check_choice(interval, (True, False), "interval")
     z = _panel_logits(logits)
     labels, counts = _observed(z, y, votes, n_raters)
-    weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
+    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     labels[weight == 0], counts[weight == 0] = np.nan, 0
     m = counts.sum(axis=1)
     if votes is None and panel_size is None:
@@ -1078,11 +1076,12 @@ def fit_panel(
     sizes = _panel_sizes(panel_size, m, labelled)
     _check_identified(z, labels, m, sizes)
     majorities = _are_majorities(labels, counts, sizes)
-    reference = _commonest(sizes[labelled if labelled.any() else m > 0])
+    observed = m > 0 if not labelled.any() else labelled
+    reference = _commonest(sizes[observed])
     if z.ndim == 2:
         return _fit_classes(z, labels, counts, sizes, reference, weight, prior_sd, interval)
-    a, b, own = 0.0, 1.0, not majorities and labelled.sum() >= (m > 0).sum()
-    if own:
+    a, b, apart = 0.0, 1.0, not majorities and labelled.sum() >= (m > 0).sum()
+    if apart:
         # The label's answer comes from labels alone, the reader's from votes alone, starting there.
         at = _label_coefficients(
             z[labelled], labels[labelled], sizes[labelled], reference, weight[labelled], prior_sd
@@ -1102,19 +1101,13 @@ def fit_panel(
     if interval:
         low, high = _profile(objective, theta, covariance)
         low, high = min(low, rho), max(high, rho)
+    # Of the probe's logits: the objective saw a + b z.
     stretch = float(np.exp(theta[1]))
-    voted = float(theta[0] + stretch * a), stretch * b
-    intercept, slope = (a, b) if own else voted
-    return Panel(
-        intercept=intercept,
-        slope=slope,
-        rho=rho,
-        panel_size=reference,
-        voted=voted if own else None,
-        covariance=covariance,
-        rho_low=low,
-        rho_high=high,
-    )
+    line = float(theta[0] + stretch * a), stretch * b
+    panel = Panel(*line, rho, reference, covariance=covariance, rho_low=low, rho_high=high)
+    if apart:
+        return replace(panel, intercept=a, slope=b, voted=line)
+    return panel
 
 
 def _panel_logits(logits: ArrayLike) -> Float:
@@ -1126,10 +1119,6 @@ def _panel_logits(logits: ArrayLike) -> Float:
     return z
 
 
-def _check_prior(prior_sd: float) -> float:
-    return check_above(prior_sd, "prior_sd")
-
-
 def _weights(sample_weight: ArrayLike | None, n: int) -> Float:
     weight = check_weights(sample_weight, n, "sample_weight")
     return np.ones(n) if weight is None else weight
@@ -1139,7 +1128,7 @@ def _observed(
     z: Float, y: ArrayLike | None, votes: ArrayLike | None, n_raters: ArrayLike | None
 ) -> tuple[Float, Int]:
     """Labels (n,) (NaN: none) and votes for each class (n, C) (all zero: none)."""
-    n, n_classes = len(z), 2 if z.ndim == 1 else z.shape[1]
+    n, n_classes = len(z), count_classes(z)
     labels = np.full(n, np.nan) if y is None else np.array(as_float(y, "y"))
     if labels.shape != (n,):
         raise InputError(f"y must have one label per case ({n},), got shape {labels.shape}")
@@ -1148,9 +1137,13 @@ def _observed(
     if votes is None:
         return labels, np.zeros((n, n_classes), dtype=np.int64)
     raw = as_float(votes, "votes")
-    if raw.shape not in ({(n,), (n, 2)} if z.ndim == 1 else {z.shape}):
-        expected = f"({n},) or ({n}, 2)" if z.ndim == 1 else f"{z.shape}"
-        raise InputError(f"votes must have the shape {expected}, got {raw.shape}")
+    shapes: list[tuple[int, ...]] = [(n, n_classes)]
+    if n_classes == 2:
+        shapes.insert(0, (n,))
+    if raw.shape not in shapes:
+        raise InputError(
+            f"votes must have the shape {' or '.join(map(str, shapes))}, got {raw.shape}"
+        )
     if raw.ndim == 1:
         if n_raters is None:
             raise InputError("votes need n_raters: the number of readers behind each count")
@@ -1182,17 +1175,17 @@ def _panel_sizes(panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool
 
 
 def _commonest(sizes: Int) -> int:
-    values, counts = np.unique(sizes, return_counts=True)
-    return int(values[counts.argmax()])
+    return int(np.bincount(sizes).argmax())
 
 
 def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
     """Refuse where nothing identifies rho; `labels` of one panel size alone never do."""
     only_label = (m == 0) & np.isfinite(labels)
-    alike = (sizes[only_label] + 1) // 2 if z.ndim == 1 else np.maximum(sizes[only_label], 2)
-    kinds = np.unique(alike)  # panels with the same law of the label
-    one = 1 if z.ndim == 1 else 2
-    if (m >= 2).any() or len(kinds) >= 2 or ((m == 1).any() and (kinds > one).any()):
+    # Panels with the same law of the label; of one or two readers it is that of a vote.
+    kinds = np.unique(np.maximum(sizes[only_label], 2))
+    if z.ndim == 1:
+        kinds = np.unique(_odd(sizes[only_label]))
+    if (m >= 2).any() or len(kinds) >= 2 or ((m == 1).any() and (kinds > 2).any()):
         return
     message = "rho, the correlation of readers' votes, is not identified by "
     if len(kinds) == 0 and not (m > 0).any():
@@ -1203,7 +1196,7 @@ def _check_identified(z: Float, labels: Float, m: Int, sizes: Int) -> None:
             "or more votes on some cases, or leave some that have a label of three or more readers (their "
             "number is panel_size) without a vote, or give the readers' kappa and no votes."
         )
-    if kinds[0] <= one:
+    if kinds[0] <= 2:
         raise InputError(f"{message}labels of one or two readers. Give votes of some cases.")
     low, high = panel_range(z[only_label], labels[only_label], sizes[only_label])
     raise InputError(
@@ -1339,21 +1332,20 @@ def _fit_classes(
 
     def loss(logit_rho: float) -> float:
         rho = min(float(expit(logit_rho)), MOST_RHO)
-        log_p = reader_logit(q[voted], rho, reference) if voted.any() else q[voted]
-        value = float(weight[voted] @ _count_log_likelihood(counts[voted], log_p, rho))
-        if other.any():
-            log_label = label_logit(reader_logit(q[other], rho, reference), rho, sizes[other])
-            value += float(weight[other] @ np.take_along_axis(log_label, chosen, axis=1)[:, 0])
+        log_p = reader_of(q[voted], rho, reference)
+        value = float(weight[voted] @ count_log_law(counts[voted], log_p, rho))
+        log_label = label_of(reader_of(q[other], rho, reference), rho, sizes[other])
+        value += float(weight[other] @ np.take_along_axis(log_label, chosen, axis=1)[:, 0])
         return -value
 
     def posterior(logit_rho: float) -> float:
         return loss(logit_rho) + 0.5 * ((logit_rho - logit(PRIOR_RHO[0])) / PRIOR_RHO[1]) ** 2
 
     def least(function: Callable[[float], float]) -> tuple[float, float]:
-        found = minimize_scalar(
+        best = minimize_scalar(
             function, bounds=_LOGIT_RHO, method="bounded", options={"xatol": 1e-4}
         )
-        return float(found.x), float(found.fun)
+        return float(best.x), float(best.fun)
 
     rho = min(float(expit(least(posterior)[0])), MOST_RHO)
     low = high = float("nan")
@@ -1361,15 +1353,7 @@ def _fit_classes(
         centre, best = least(loss)
         low, high = _interval(lambda x: loss(x) - best - _DROP, centre, 0.5)
         low, high = min(low, rho), max(high, rho)
-    return Panel(
-        intercept=a,
-        slope=b,
-        rho=rho,
-        panel_size=reference,
-        shift=np.zeros(n_classes),
-        rho_low=low,
-        rho_high=high,
-    )
+    return Panel(a, b, rho, reference, shift=np.zeros(n_classes), rho_low=low, rho_high=high)
 
 
 # Published numbers in the place of votes ----------------------------------------------------------
@@ -1420,7 +1404,7 @@ def fit_panel_from_summary(
     z = _panel_logits(logits)
     labels, _ = _observed(z, y, None, None)
     sizes = check_sizes(n_raters, len(z))
-    weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
+    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     kappa = check_number(kappa, "kappa", "lie in [-1, 1]")
     if not -1.0 <= kappa <= 1.0:
         raise InputError(f"kappa must lie in [-1, 1], got {kappa:g}")
@@ -1428,18 +1412,23 @@ def fit_panel_from_summary(
     if not known.any():
         raise InputError("y has no label: intercept and slope come from labels")
     z, labels, sizes, weight = z[known], labels[known], sizes[known], weight[known]
-    share = None if vote_share is None else _check_share(vote_share, z)
+    share = _check_share(vote_share, z) if vote_share is not None else None
     reference = _commonest(sizes)
     coefficients = _label_coefficients(z, labels, sizes, reference, weight, prior_sd)
 
     def solved(rho: float) -> tuple[float | Float, float, float | Float, Float]:
         """Intercept, slope, shift and the readers' probabilities of each class, (n, C)."""
         a, b = coefficients(rho)
-        readers = reader_logit(a + b * z, rho, reference)
-        shift = np.zeros(z.shape[1:]) if share is None else _solve_shift(readers, share, weight)
-        p = _probability(_shifted(readers, shift))
-        p = np.column_stack([1.0 - p, p]) if p.ndim == 1 else p
-        return a, b, shift if z.ndim == 2 else float(shift), p
+        readers = reader_of(a + b * z, rho, reference)
+        shift: float | Float = 0.0
+        if share is not None:
+            shift = _solve_shift(readers, share, weight)
+        elif z.ndim == 2:
+            shift = np.zeros(z.shape[1])
+        p = probabilities(readers + shift)
+        if p.ndim == 1:
+            p = np.column_stack([1.0 - p, p])
+        return a, b, shift, p
 
     def excess(rho: float) -> float:
         p = solved(rho)[3]
@@ -1456,14 +1445,19 @@ def fit_panel_from_summary(
     else:
         rho = float(brentq(excess, 0.0, MOST_RHO, xtol=1e-8))
     a, b, shift, _ = solved(rho)
-    panel = Panel(intercept=a, slope=b, rho=rho, panel_size=reference, shift=shift, note=note)
+    panel = Panel(a, b, rho, reference, shift=shift, note=note)
     if share is None:
         return panel
-    check = (
+    return _noted(
+        panel,
         f"the majority of the predicted votes differs from the label's probability by "
-        f"{panel.mismatch(z):.3f} on average"
+        f"{panel.mismatch(z):.3f} on average",
     )
-    return replace(panel, note="; ".join(filter(None, [note, check])))
+
+
+def _noted(panel: Panel, note: str) -> Panel:
+    """Add to what a user should know about a panel."""
+    return replace(panel, note="; ".join(filter(None, [panel.note, note])))
 
 
 def _check_share(vote_share: ArrayLike, z: Float) -> Float:
@@ -1474,9 +1468,11 @@ def _check_share(vote_share: ArrayLike, z: Float) -> Float:
         raise InputError(f"vote_share must be {expected}, got shape {share.shape}")
     if not ((share > 0) & (share < 1)).all():
         raise InputError(f"vote_share must lie between 0 and 1, got {vote_share!r}")
-    if share.ndim == 1 and abs(share.sum() - 1.0) > 1e-3:
+    if share.ndim == 0:
+        return share
+    if abs(share.sum() - 1.0) > 1e-3:
         raise InputError(f"vote_share must add up to 1, got {share.sum():g}")
-    return np.asarray(share if share.ndim == 0 else share / share.sum())
+    return np.asarray(share / share.sum())
 
 
 def _label_coefficients(
@@ -1505,7 +1501,7 @@ def _label_coefficients(
     return lambda _: same_for_all
 
 
-def _solve_shift(z: Float, share: Float, weight: Float) -> Float:
+def _solve_shift(z: Float, share: Float, weight: Float) -> float | Float:
     """Constants c for which the mean of sigmoid(z + c), or softmax(z + c), is `share`.
 
     For several classes the first is 0 and Newton minimises the convex mean of logsumexp(z + c) less
@@ -1518,7 +1514,7 @@ def _solve_shift(z: Float, share: Float, weight: Float) -> Float:
         def off(c: float) -> float:
             return float(w @ expit(z + c) - share)
 
-        return np.array(brentq(off, wanted - z.max() - 1e-9, wanted - z.min() + 1e-9, xtol=1e-12))
+        return float(brentq(off, wanted - z.max() - 1e-9, wanted - z.min() + 1e-9, xtol=1e-12))
 
     def value(c: Float) -> float:
         return float(w @ logsumexp(z + c, axis=1) - share @ c)
@@ -1574,19 +1570,23 @@ def fit_labels(
     targets = as_float(y, "y")
     if z.ndim == 2 and targets.ndim == 1:
         targets = np.eye(z.shape[1])[targets.astype(np.int64)]
-    weight, prior_sd = _weights(sample_weight, len(z)), _check_prior(prior_sd)
-    sizes = None if panel_size is None else check_sizes(panel_size, len(z), "panel_size")
-    fixed = float("nan") if rho is None else check_rho(rho)
+    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
+    fixed, at, reference = float("nan"), 0.0, None
+    if rho is not None:
+        fixed = at = check_rho(rho)
+    # Without rho the labels of different panel sizes cannot be related: one line for all.
+    sizes = np.ones(len(z), dtype=np.int64)
+    if panel_size is not None:
+        behind = check_sizes(panel_size, len(z), "panel_size")
+        reference = _commonest(behind)
+        if rho is not None:
+            sizes = behind
     a: float | Float
     if z.ndim == 2:
         a, b = _fit_class_labels(z, targets, weight, prior_sd)
-    elif sizes is None or rho is None:
-        # Without rho the labels of different panel sizes cannot be related: one line for all.
-        one = np.ones(len(z), dtype=np.int64)
-        a, b = _label_coefficients(z, targets, one, 1, weight, prior_sd)(0.0)
     else:
-        a, b = _label_coefficients(z, targets, sizes, _commonest(sizes), weight, prior_sd)(fixed)
-    return Panel(a, b, fixed, None if sizes is None else _commonest(sizes))
+        a, b = _label_coefficients(z, targets, sizes, _commonest(sizes), weight, prior_sd)(at)
+    return Panel(a, b, fixed, reference)
 
 
 def vote_moments(votes: Int) -> tuple[float, Float]:
@@ -1610,7 +1610,8 @@ def vote_moments(votes: Int) -> tuple[float, Float]:
     share = (k / m[:, None]).mean(axis=0)
     differ = float((1.0 - (k * (k - 1.0)).sum(axis=1) / (m * (m - 1.0))).mean())
     chance = 1.0 - float((share**2).sum())
-    return 1.0 - differ / chance if chance > 0 else float("nan"), share
+    kappa = 1.0 - differ / chance if chance > 0.0 else float("nan")
+    return kappa, share
 
 
 def panel_range(
@@ -1635,9 +1636,9 @@ def panel_range(
     ends = as_float(kappas, "kappas")
     if ends.shape != (2,):
         raise InputError(f"kappas must be two numbers, got {reprlib.repr(kappas)}")
-    low, high = (
-        replace(panel, note="; ".join(filter(None, [f"assumes a kappa of {kappa:g}", panel.note])))
-        for kappa in ends.tolist()
-        for panel in [fit_panel_from_summary(logits, y, n_raters, kappa)]
-    )
-    return low, high
+    panels = []
+    for kappa in ends.tolist():
+        panel = fit_panel_from_summary(logits, y, n_raters, kappa)
+        assumed = replace(panel, note=f"assumes a kappa of {kappa:g}")
+        panels.append(_noted(assumed, panel.note))
+    return panels[0], panels[1]

@@ -3,6 +3,8 @@
 import numpy as np
 from scipy.special import expit, log_expit, softmax
 
+from scalecal.calibrators import TemperatureScaling
+
 
 def two_classes(n=400, seed=0, sharpness=2.0):
     """Labels drawn from expit(z), logits handed out `sharpness` times too large."""
@@ -21,3 +23,14 @@ def three_classes(n=600, seed=0, sharpness=2.0):
 def log_loss(z, y, w=None):
     each = -(y * log_expit(z) + (1 - y) * log_expit(-z))
     return np.average(each, weights=w)
+
+
+def attributes(calibrator, z, y, weights=None):
+    """What a calibrator learns, in the order of its fitted names; a list of one curve as the curve."""
+    calibrator.fit(z, y, sample_weight=weights)
+    values = [getattr(calibrator, name) for name in calibrator._fitted]
+    return [value[0] if isinstance(value, list) else value for value in values]
+
+
+def temperature(z, y, weights=None):
+    return attributes(TemperatureScaling(), z, y, weights)[0]

@@ -55,7 +55,7 @@ def test_votes_of_many_cases_are_thinned(monkeypatch):
     k = rng.binomial(5, rng.beta(4 * expit(z), 4 * expit(-z)))
     votes, y, size = np.column_stack([5 - k, k]), (k >= 3).astype(int), np.full(2000, 5)
     whole = fit_with_readers(PanelCalibrator(), z, y, votes=votes, panel_size=size).panel_
-    monkeypatch.setattr("scalecal.calibrators.crossfitting.MOST_VOTED", 500)
+    monkeypatch.setattr("scalecal.calibrators.crossfitting.MAX_VOTED", 500)
     part = fit_with_readers(PanelCalibrator(), z, y, votes=votes, panel_size=size).panel_
     assert part.rho_high - part.rho_low > 1.5 * (whole.rho_high - whole.rho_low)
     assert part.rho_low < whole.rho < part.rho_high

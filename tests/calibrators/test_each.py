@@ -23,21 +23,11 @@ from scalecal.calibrators import (
     StructuredMatrixScaling,
     TemperatureScaling,
     VennAbers,
-    fit_beta,
-    fit_ensemble_temperature,
-    fit_histogram,
-    fit_platt,
-    fit_quadratic,
-    fit_spline,
-    fit_structured_matrix,
-    fit_temperature,
-    fit_vector_scaling,
-    fit_venn_abers,
     from_dict,
 )
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.panel import fit_panel, label_logit, reader_logit, vote_moments
-from tests.calibrators.made import log_loss, three_classes, two_classes
+from tests.calibrators.made import attributes, log_loss, temperature, three_classes, two_classes
 
 
 class TestTemperature:
@@ -51,12 +41,12 @@ class TestTemperature:
                 lambda t, a=targets, b=weights: log_loss(z * np.exp(-t), a, b),
                 bracket=(np.log(sharpness) - 1, np.log(sharpness) + 1),
             ).x
-            assert fit_temperature(z, targets, weights) == pytest.approx(np.exp(log_t), rel=1e-5)
+            assert temperature(z, targets, weights) == pytest.approx(np.exp(log_t), rel=1e-5)
 
     def test_the_gradient_vanishes_for_many_classes(self):
         z, y = three_classes(500, seed=8)
         w = np.random.default_rng(0).random(500)
-        t = fit_temperature(z, y, w)
+        t = temperature(z, y, w)
         p = softmax(z / t, axis=1)
         gradient = w @ ((p - np.eye(3)[y]) * z).sum(axis=1)
         assert abs(gradient) < 1e-6 * w.sum()
@@ -64,25 +54,23 @@ class TestTemperature:
     def test_equals_scikit_learn(self):
         z, y = two_classes(800, seed=9)
         beta = _TemperatureScaling().fit(z, y.astype(float)).beta_
-        assert 1 / fit_temperature(z, y) == pytest.approx(2 * beta, rel=1e-6)
+        assert 1 / temperature(z, y) == pytest.approx(2 * beta, rel=1e-6)
         many, labels = three_classes(800, seed=9)
         beta = _TemperatureScaling().fit(many, labels.astype(float)).beta_
-        assert 1 / fit_temperature(many, labels) == pytest.approx(beta, rel=1e-6)
+        assert 1 / temperature(many, labels) == pytest.approx(beta, rel=1e-6)
 
     @settings(deadline=None)
     @given(st.floats(0.05, 50), st.integers(0, 100))
     def test_scaling_the_logits_scales_the_temperature(self, factor, seed):
         z, y = two_classes(60, seed=seed)
         if ((z > 0) != y).any():
-            assert fit_temperature(factor * z, y) == pytest.approx(
-                factor * fit_temperature(z, y), rel=1e-6
-            )
+            assert temperature(factor * z, y) == pytest.approx(factor * temperature(z, y), rel=1e-6)
 
     def test_all_right_is_left_alone_with_a_warning(self):
         with pytest.warns(ScalecalWarning, match="every validation case is predicted right"):
-            assert fit_temperature([-1.0, 1.0], [0, 1]) == 1.0
+            assert temperature([-1.0, 1.0], [0, 1]) == 1.0
         with pytest.warns(ScalecalWarning, match="every validation case is predicted right"):
-            assert fit_temperature([[9.0, 1.0, 0.0], [0.0, 1.0, 3.0]], [0, 2]) == 1.0
+            assert temperature([[9.0, 1.0, 0.0], [0.0, 1.0, 3.0]], [0, 2]) == 1.0
 
     def test_contradicting_labels_flatten_with_a_warning(self):
         with pytest.warns(ScalecalWarning, match="labels contradict the logits"):
@@ -93,7 +81,7 @@ class TestTemperature:
 
     def test_huge_logits(self):
         z = np.array([700.0, 700.0, 700.0, -700.0])
-        assert fit_temperature(z, [1, 1, 0, 0]) == pytest.approx(700 / np.log(3), rel=1e-8)
+        assert temperature(z, [1, 1, 0, 0]) == pytest.approx(700 / np.log(3), rel=1e-8)
 
 
 class TestEnsembleTemperature:
@@ -104,9 +92,8 @@ class TestEnsembleTemperature:
         w = np.random.default_rng(0).random(300)
         table = np.column_stack([0 * z, z]) if z.ndim == 1 else z
         n_classes = table.shape[1]
-        targets = np.eye(n_classes)[y]
-        t, share = fit_ensemble_temperature(z, y if z.ndim == 1 else targets, w)
-        assert t == pytest.approx(fit_temperature(z, y, w))
+        t, share = attributes(EnsembleTemperature(), z, y, w)
+        assert t == pytest.approx(temperature(z, y, w))
         parts = [
             softmax(table / t, axis=1),
             softmax(table, axis=1),
@@ -160,19 +147,19 @@ class TestLogistic:
     def test_platt_equals_scikit_learn(self):
         z, y = two_classes(500, seed=10)
         theirs = _SigmoidCalibration().fit(z, y)
-        slope, intercept = fit_platt(z, y.astype(float))
+        slope, intercept = attributes(PlattScaling(), z, y)
         assert slope == pytest.approx(-theirs.a_, abs=1e-4)
         assert intercept == pytest.approx(-theirs.b_, abs=1e-4)
 
     def test_platt_never_turns_the_order_round(self):
         z, y = two_classes(300)
-        slope, intercept = fit_platt(-z, y.astype(float))
+        slope, intercept = attributes(PlattScaling(), -z, y)
         assert slope == 0
         assert expit(intercept) == pytest.approx(y.mean(), abs=0.01)
 
     def test_vector_scaling_is_a_minimum(self):
         z, y = three_classes(400, seed=11)
-        scale, shift = fit_vector_scaling(z, np.eye(3)[y])
+        scale, shift = attributes(PlattScaling(), z, y)
         n = np.bincount(y)
         soft = (np.eye(3)[y] * n[y][:, None] + 1) / (n[y][:, None] + 3)
 
@@ -201,7 +188,7 @@ class TestLogistic:
             loss, [1.0, 1.0, 0.0], bounds=[(0, None), (0, None), (None, None)],
             options={"ftol": 1e-15, "gtol": 1e-9},
         )  # fmt: skip
-        found = fit_beta(z, y)
+        (found,) = attributes(BetaCalibration(), z, y)
         assert (found[:2] >= 0).all()
         assert loss(found) <= slow.fun + 1e-9
         np.testing.assert_allclose(found, slow.x, atol=2e-3)
@@ -241,7 +228,7 @@ class TestQuadratic:
             loss, [0.0, 1.0, 0.0], method="SLSQP", options={"ftol": 1e-14, "maxiter": 500},
             constraints={"type": "ineq", "fun": lambda x: x[1] + 2 * x[2] * ends},
         )  # fmt: skip
-        knots, coef = fit_quadratic(z, y)
+        knots, coef = attributes(QuadraticScaling(), z, y)
         np.testing.assert_allclose(knots, ends)
         fitted = QuadraticScaling().fit(z, y).transform(z)
         assert log_loss(fitted, soft) <= slow.fun + 1e-8
@@ -286,7 +273,7 @@ class TestSpline:
         y = (rng.random(300) < expit(np.where(z > 0, 0.2 * z, 2 * z))).astype(float)
         n1, n0 = y.sum(), (1 - y).sum()
         soft = np.where(y == 1, (n1 + 1) / (n1 + 2), 1 / (n0 + 2))
-        knots, coef = fit_spline(z, y, n_knots=5)
+        knots, coef = attributes(SplineCalibration(n_knots=5), z, y)
         unit = knots[-1] - knots[0]
         basis = np.column_stack(
             [[curve(v, knots, np.append(row, 0)) for v in z] for row in np.eye(5)]
@@ -323,7 +310,7 @@ class TestSpline:
     def test_one_knot_is_platt(self):
         z, y = two_classes(300, seed=40)
         spline = SplineCalibration(n_knots=1).fit(z, y)
-        slope, intercept = fit_platt(z, y.astype(float))
+        slope, intercept = attributes(PlattScaling(), z, y)
         value = intercept + slope * spline.knots_[0][0]
         np.testing.assert_allclose(spline.coef_[0], [slope, value], atol=1e-5)
 
@@ -337,7 +324,7 @@ class TestSpline:
 
     def test_an_outlier_does_not_take_the_knots(self):
         z, y = two_classes(500, seed=41)
-        knots, _ = fit_spline(np.append(z, 1e5), np.append(y, 1.0))
+        knots, _ = attributes(SplineCalibration(), np.append(z, 1e5), np.append(y, 1))
         assert knots[-1] < z.max()
 
 
@@ -388,7 +375,7 @@ class TestVennAbers:
 
     def test_keeps_steps_only(self):
         z, y = two_classes(20_000, seed=45)
-        arrays = fit_venn_abers(z, y.astype(float))
+        arrays = attributes(VennAbers(), z, y)
         assert max(map(len, arrays)) < 2_000
         for knots, values in (arrays[:2], arrays[2:]):
             assert len(values) == len(knots) + 1
@@ -424,8 +411,8 @@ class TestStructuredMatrix:
         z, y = three_classes(150, seed=48)
         w = np.random.default_rng(0).random(150) + 0.5
         n = w.sum()
-        t, u, matrix, shift = fit_structured_matrix(z, np.eye(3)[y], w)
-        assert t == pytest.approx(fit_temperature(z, y, w))
+        t, u, matrix, shift = attributes(StructuredMatrixScaling(), z, y, w)
+        assert t == pytest.approx(temperature(z, y, w))
         assert u == pytest.approx(1 / (n + 1))
         log_p = np.log((1 - u) * softmax(z / t, axis=1) + u / 3)
 
@@ -487,7 +474,7 @@ class TestFree:
 
     def test_histogram_bins_answer_their_mean(self):
         z, y = two_classes(1_003, seed=13)
-        edges, values = fit_histogram(z, y.astype(float), n_bins=7)
+        edges, values = attributes(HistogramBinning(n_bins=7), z, y)
         assert len(edges) == 6
         inside = [np.flatnonzero(np.searchsorted(edges, z, side="right") == b) for b in range(7)]
         sizes = [len(rows) for rows in inside]
@@ -496,15 +483,15 @@ class TestFree:
 
     def test_histogram_with_equal_widths(self):
         z = np.array([-9.0, -8.0, 0.1, 9.0])
-        edges, values = fit_histogram(z, np.array([0.0, 1, 1, 0]), n_bins=5, strategy="width")
+        edges, values = attributes(HistogramBinning(5, "width"), z, [0, 1, 1, 0])
         np.testing.assert_allclose(expit(edges), [0.2, 0.4, 0.6, 0.8])
         np.testing.assert_allclose(values, [0.5, 0.3, 1, 0.7, 0])  # empty bins answer their middle
 
     def test_histogram_with_fewer_cases_than_bins_or_many_ties(self):
-        edges, values = fit_histogram(np.array([1.0, 2.0]), np.array([0.0, 1.0]), n_bins=15)
+        edges, values = attributes(HistogramBinning(n_bins=15), [1.0, 2.0], [0, 1])
         assert edges.tolist() == [2.0]
         assert values.tolist() == [0, 1]
-        edges, _ = fit_histogram(np.repeat([0.0, 1.0], [99, 1]), np.ones(100), n_bins=4)
+        edges, _ = attributes(HistogramBinning(4), np.repeat([0.0, 1.0], [99, 1]), [0, 1] * 50)
         assert edges.tolist() == [1.0]
 
     def test_a_missing_class_is_named(self):

@@ -166,7 +166,7 @@ def test_more_than_two_classes():
     y = votes.argmax(axis=1)
     result = audit(y, probs, votes=votes)
     assert result.meta["event"] == "top class is right"
-    assert result["overall"]["ece"] == pytest.approx(metrics.top_label_ece(y, probs))
+    assert result["overall"]["ece"] == pytest.approx(metrics.ece(y, probs))
     assert result["overall"]["nll"] == pytest.approx(metrics.nll(y, probs))
     assert result["overall"]["brier"] == pytest.approx(metrics.brier(y, probs))
     assert result["overall"]["vote_error"] == pytest.approx(metrics.vote_error(votes, probs))

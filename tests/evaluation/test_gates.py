@@ -57,7 +57,7 @@ def test_other_text_is_refused(text):
         parse_condition(text)
 
 
-@pytest.mark.parametrize("column", ["eec", "name", "reason", "__class__", "entropy", "mce"])
+@pytest.mark.parametrize("column", ["eec", "name", "reason", "__class__", "entropy", "aurc"])
 def test_unknown_columns_are_refused_with_the_known_ones(column):
     with pytest.raises(InputError, match=r"unknown column .*Known: n, n_groups, prevalence"):
         parse_condition(f"{column} > 0")

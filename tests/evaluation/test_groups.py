@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 from scalecal import audit, compare_audits, metrics
 from scalecal.evaluation.curves import vote_reliability
 from scalecal.evaluation.rows import TESTS
-from scalecal.metrics.grouping import FEWEST_GROUPS, draw_uniforms
+from scalecal.metrics.grouping import MIN_GROUPS, draw_uniforms
 
 
 def patients(groups=40, size=12, seed=0, share=0.4, m=7):
@@ -49,13 +49,13 @@ def test_groups_that_say_nothing_change_nothing():
     assert each.to_json() == alone.to_json()
 
 
-@pytest.mark.parametrize("count", [1, 3, FEWEST_GROUPS - 1])
+@pytest.mark.parametrize("count", [1, 3, MIN_GROUPS - 1])
 def test_few_groups_have_no_verdict_and_no_interval_but_the_reason(count):
     y, p, votes, _ = patients()
     group = np.arange(len(y)) % count
     reader = np.clip(p, 0.2, 0.8)
     result = audit(y, p, votes=votes, n_raters=7, groups=group, p_reader=reader)
-    why = f"too few groups ({count}, at least {FEWEST_GROUPS} are needed)"
+    why = f"too few groups ({count}, at least {MIN_GROUPS} are needed)"
     for row in result.rows:
         assert row["reason"].startswith(why)
         undefined = ("floor", "excess", "null", "p_null", *(f"p_{test}" for test in TESTS))
@@ -78,9 +78,7 @@ def test_few_cases_have_no_interval_either():
     row = audit([0, 1, 1], [0.2, 0.6, 0.7])["overall"]
     assert np.isnan(row["gap_low"])
     assert np.isfinite(row["p_cox"])
-    assert (
-        row["reason"] == f"too few cases (3, at least {FEWEST_GROUPS} are needed) for an interval"
-    )
+    assert row["reason"] == f"too few cases (3, at least {MIN_GROUPS} are needed) for an interval"
 
 
 def test_the_null_of_strata_respects_groups():

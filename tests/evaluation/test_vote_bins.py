@@ -11,6 +11,7 @@ from scalecal import audit, metrics
 from scalecal.evaluation.curves import vote_bins, vote_correlation, vote_reliability
 from scalecal.evaluation.stream import StreamingAudit
 from scalecal.io.store import plain
+from scalecal.metrics.resampling import Null
 from tests.evaluation.test_two_answers import RHO, three, two
 
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
@@ -79,7 +80,7 @@ def test_the_correlation_of_single_votes_is_unknown():
     found = vote_bins(correlated(p, np.ones(100, int), 0.3, rng), p, n_resamples=500)
     assert np.isnan(found.rho)
     # One vote each: the bars are those of labels.
-    labels = metrics.resampled_residuals(p, n_resamples=500)
+    labels = Null.of(p).residuals(500, 0)
     assert found.drawn.std(axis=0) == pytest.approx(labels.std(axis=0), rel=0.2)
 
 

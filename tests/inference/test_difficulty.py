@@ -42,7 +42,7 @@ def slow_test(votes, m, mu_at):
 
 @pytest.mark.parametrize("of_label", [False, True])
 def test_equals_a_slow_reference(of_label, monkeypatch):
-    monkeypatch.setattr(difficulty, "MOST_CELLS", 1)
+    monkeypatch.setattr(difficulty, "MAX_CELLS", 1)
     votes, mu, p = made(250)
     given = p if of_label else mu
     found = votes_by_difficulty(votes, given, 7, of_label=of_label)

@@ -9,7 +9,7 @@ from scalecal.checks import InputError
 from scalecal.evaluation.rows import case_sums, sum_values
 from scalecal.inference import paired as s
 from scalecal.inference.units import (
-    MOST_UNITS,
+    MAX_UNITS,
     Units,
     centred,
     interval,
@@ -101,9 +101,9 @@ def test_paired_bootstrap_covers(grouped):
 
 
 def test_pooling_keeps_groups_whole_and_the_variance_as_it_was():
-    groups = np.repeat(np.arange(3 * MOST_UNITS), 2)
+    groups = np.repeat(np.arange(3 * MAX_UNITS), 2)
     units = Units.of(len(groups), groups=groups)
-    assert units.count == MOST_UNITS
+    assert units.count == MAX_UNITS
     for pair in units.code.reshape(-1, 2)[:50]:
         assert pair[0] == pair[1]
     x = np.random.default_rng(6).normal(size=20_000)

@@ -10,7 +10,7 @@ from scalecal.inference.units import (
     stretched,
     unit_interval,
 )
-from scalecal.metrics.grouping import FEWEST_GROUPS
+from scalecal.metrics.grouping import MIN_GROUPS
 from tests.inference.bootstrap import bootstrap_sums
 
 
@@ -35,7 +35,7 @@ def test_standard_errors_are_student_s():
         stats.t.ppf(0.975, 3.5) * np.sqrt(10 / 9)
     )
     assert standard_errors(np.ones(10**6)) == pytest.approx(1.96, abs=1e-3)
-    assert np.isnan(standard_errors(np.ones(FEWEST_GROUPS - 1)))
+    assert np.isnan(standard_errors(np.ones(MIN_GROUPS - 1)))
 
 
 def test_the_interval_of_a_ratio_is_that_of_its_bootstrap():
@@ -79,7 +79,7 @@ def test_an_error_made_by_few_units_has_few_degrees_of_freedom():
     assert (high - low) / 2 == pytest.approx(0.2 * stats.t.ppf(0.975, degrees), rel=1e-3)
 
 
-@pytest.mark.parametrize("count", [1, 3, FEWEST_GROUPS - 1])
+@pytest.mark.parametrize("count", [1, 3, MIN_GROUPS - 1])
 def test_too_few_units_have_no_interval(count):
     rng = np.random.default_rng(2)
     _, size, value, parts = ratio(rng, count)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from fractions import Fraction
 from math import comb, exp, log, pi, sqrt
 
@@ -61,18 +60,6 @@ def debiased(y, p, n_bins):
         r = np.array([p[i] - y[i] for i in rows])
         total += len(rows) / n * (r.mean() ** 2 - r.var(ddof=1) / len(rows))
     return total
-
-
-def sweep(y, p):
-    best = binned_ece(y, p, [0] * len(p))
-    for n_bins in range(2, len(set(p)) + 1):
-        index = mass_bins(p, n_bins)
-        table = members(index)
-        means = [np.mean([y[i] for i in table[k]]) for k in sorted(table)]
-        if any(b < a - 1e-12 for a, b in itertools.pairwise(means)):
-            break
-        best = binned_ece(y, p, index)
-    return best
 
 
 def smooth_error(y, p, sigma, grid=4001):

@@ -14,12 +14,11 @@ from scalecal.metrics import (
     kuiper,
     noise_floor,
     resampled_ece,
-    resampled_residuals,
     spiegelhalter,
 )
 from scalecal.metrics import resampling as module
 from scalecal.metrics.grouping import (
-    FEWEST_GROUPS,
+    MIN_GROUPS,
     dependence,
     draw_uniforms,
     flipped,
@@ -110,9 +109,9 @@ def test_the_floor_of_groups_is_the_mean_of_the_draws(binning, grouped):
 
 def test_limit_of_many_grouped_cases_agrees_with_drawing_labels(monkeypatch, grouped):
     y, p, groups = grouped
-    exact = resampled_residuals(p, y=y, groups=groups, n_bins=4, n_resamples=20_000)
+    exact = module.Null.of(p, y, groups, 4).residuals(20_000, 0)
     monkeypatch.setattr(module, "EXACT_CASES", 10)
-    limit = resampled_residuals(p, y=y, groups=groups, n_bins=4, n_resamples=20_000)
+    limit = module.Null.of(p, y, groups, 4).residuals(20_000, 0)
     scale = np.sqrt(np.outer(exact.var(axis=0), exact.var(axis=0)))
     np.testing.assert_allclose(np.cov(limit.T) / scale, np.cov(exact.T) / scale, atol=0.05)
 
@@ -127,13 +126,10 @@ def test_groups_of_one_case_are_no_groups(test, grouped):
 @pytest.mark.parametrize("test", TESTS)
 def test_too_few_groups_have_no_test_but_a_reason(test, grouped):
     y, p, _ = grouped
-    result = test(y, p, groups=np.arange(200) % (FEWEST_GROUPS - 1))
+    result = test(y, p, groups=np.arange(200) % (MIN_GROUPS - 1))
     assert np.isnan(result.p_value)
-    assert (
-        result.reason
-        == f"too few groups ({FEWEST_GROUPS - 1}, at least {FEWEST_GROUPS} are needed)"
-    )
-    assert np.isfinite(test(y, p, groups=np.arange(200) % FEWEST_GROUPS).p_value)
+    assert result.reason == f"too few groups ({MIN_GROUPS - 1}, at least {MIN_GROUPS} are needed)"
+    assert np.isfinite(test(y, p, groups=np.arange(200) % MIN_GROUPS).p_value)
 
 
 def test_too_few_groups_have_no_floor(grouped):

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from scalecal.metrics import ece, smece, top_label_ece
+from scalecal.metrics import ece, smece
 
 # One case at p = 1 and one just below it, erring to opposite sides: in one bin they cancel.
 AT_ONE = np.array([0, 1]), np.array([1.0, 0.95])
@@ -83,7 +83,7 @@ def test_top_label_against_torchmetrics(three):
     found = functional.multiclass_calibration_error(
         torch.tensor(p), torch.tensor(y), num_classes=3, n_bins=15
     )
-    assert top_label_ece(y, p) == pytest.approx(found.item(), abs=1e-6)
+    assert ece(y, p) == pytest.approx(found.item(), abs=1e-6)
 
 
 @pytest.mark.parametrize(

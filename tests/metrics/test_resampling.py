@@ -10,7 +10,6 @@ from scalecal.metrics import (
     ece,
     noise_floor,
     resampled_ece,
-    resampled_residuals,
 )
 from scalecal.metrics import resampling as module
 from tests.metrics import references as slow
@@ -80,7 +79,7 @@ def test_draws_against_plain_simulation(rng):
 
 def test_one_case_in_one_bin_exactly():
     # y* is 1 with chance 0.3, so the residual is -0.7 or 0.3.
-    sums = resampled_residuals([0.3], n_bins=1, n_resamples=20_000)[:, 0]
+    sums = module.Null.of([0.3], n_bins=1).residuals(20_000, 0)[:, 0]
     assert set(np.round(sums, 6)) == {-0.7, 0.3}
     assert (sums < 0).mean() == pytest.approx(0.3, abs=4 * np.sqrt(0.21 / 20_000))
 
@@ -98,9 +97,9 @@ def test_memory_blocks_do_not_matter(monkeypatch, rng):
 
 def test_bin_limit_above_the_size_of_exact_draws(monkeypatch, rng):
     p = rng.random(4000)
-    exact = resampled_residuals(p, n_resamples=4000)
+    exact = module.Null.of(p).residuals(4000, 0)
     monkeypatch.setattr(module, "EXACT_CASES", 100)
-    limit = resampled_residuals(p, n_resamples=4000)
+    limit = module.Null.of(p).residuals(4000, 0)
     np.testing.assert_allclose(limit.std(axis=0), exact.std(axis=0), rtol=0.08)
     assert np.abs(limit).sum(axis=1).mean() == pytest.approx(
         np.abs(exact).sum(axis=1).mean(), rel=0.02

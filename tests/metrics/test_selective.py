@@ -5,7 +5,7 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from scalecal.metrics import accuracy, aurc, risk_coverage
+from scalecal.metrics import aurc
 
 
 def _slow_aurc(error, confidence):
@@ -46,18 +46,6 @@ def test_weightless_cases_do_not_count(cases):
     y, p = cases
     w = (np.arange(len(p)) % 3 > 0).astype(float)
     assert aurc(y, p, sample_weight=w) == pytest.approx(aurc(y[w > 0], p[w > 0]))
-
-
-def test_curve_against_a_loop(cases):
-    y, p = cases
-    confidence, error = np.maximum(p, 1 - p), (p >= 0.5) != y
-    curve = risk_coverage(y, p)
-    for coverage, risk, threshold in zip(*curve, strict=True):
-        kept = confidence >= threshold
-        assert coverage == pytest.approx(kept.mean())
-        assert risk == pytest.approx(error[kept].mean())
-    assert curve.coverage[-1] == 1.0
-    assert curve.risk[-1] == pytest.approx(1 - accuracy(y, p))
 
 
 def test_limits():

@@ -9,6 +9,7 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.metrics import (
+    METRICS,
     auc,
     count_log_score,
     dist_ce,
@@ -17,7 +18,6 @@ from scalecal.metrics import (
     split_auc,
     split_ece,
     vote_error,
-    vote_floor,
     vote_nll,
 )
 from scalecal.metrics.arguments import Sample
@@ -87,10 +87,18 @@ def test_whole_weights_are_copies(metric, rng):
     assert metric(VOTES, PROBS, n_raters=RATERS, sample_weight=w) == pytest.approx(copies)
 
 
+def floor(name, p, m):
+    """What the true vote probabilities would show on average, from a metric's record."""
+    p = np.asarray(p, dtype=float)
+    votes = np.zeros((len(p), 2 if p.ndim == 1 else p.shape[1]), dtype=int)
+    votes[:, 0] = m
+    return METRICS[name].expected(Sample(np.zeros(0), p, votes=votes))
+
+
 def test_nothing_to_compare_with_is_nan():
     assert np.isnan(dist_ce([0], [0.5], n_raters=0))
     assert np.isnan(vote_error([1], [0.5], n_raters=1))
-    assert np.isnan(vote_floor("dist_ce", [0.5], 0))
+    assert np.isnan(floor("dist_ce", [0.5], 0))
     assert np.isnan(count_log_score([0], [0.5], n_raters=0))
     for metric in (split_auc, split_ece):
         assert np.isnan(metric([1], [0.5], n_raters=1))
@@ -112,31 +120,28 @@ def test_floors_of_two_classes_against_enumeration(m, p):
 
     for name, metric in (("dist_ce", dist_ce), ("ent_ce", ent_ce), ("vote_nll", vote_nll)):
         expected = slow.expected_over_votes(value(metric), p, m)
-        assert vote_floor(name, [p], m) == pytest.approx(expected, abs=1e-12)
+        assert floor(name, [p], m) == pytest.approx(expected, abs=1e-12)
     if m > 1:
         assert slow.expected_over_votes(value(vote_error), p, m) == pytest.approx(0, abs=1e-12)
-        assert vote_floor("vote_error", [p], m) == 0.0
 
 
 def test_floors_of_more_classes_against_simulation(rng):
     p = rng.dirichlet(np.ones(4), 30)
     m = rng.integers(2, 8, 30)
     draws = [rng.multinomial(m, p) for _ in range(2000)]
-    for name, metric in (("dist_ce", dist_ce), ("vote_nll", vote_nll), ("vote_error", vote_error)):
+    for name, metric in (("dist_ce", dist_ce), ("vote_nll", vote_nll)):
         found = [metric(v, p) for v in draws]
         error = np.std(found) / np.sqrt(len(found))
-        assert vote_floor(name, p, m) == pytest.approx(np.mean(found), abs=4 * error)
+        assert floor(name, p, m) == pytest.approx(np.mean(found), abs=4 * error)
     found = [ent_ce(v, p) for v in draws]
-    sampled = vote_floor("ent_ce", p, m, n_resamples=2000)
-    assert sampled == pytest.approx(np.mean(found), abs=6 * np.std(found) / np.sqrt(2000))
+    # The floor itself is drawn, from a hundred panels.
+    assert floor("ent_ce", p, m) == pytest.approx(np.mean(found), abs=6 * np.std(found) / 10)
 
 
-def test_floors_take_weights_and_know_their_names():
-    both = vote_floor("dist_ce", [0.5, 0.2], 3, sample_weight=[2, 1])
-    one, two = (vote_floor("dist_ce", [p], 3) for p in (0.5, 0.2))
-    assert both == pytest.approx((2 * one + two) / 3)
-    with pytest.raises(InputError, match="'dist_ce', 'ent_ce', 'vote_nll', 'vote_error'"):
-        vote_floor("ece", [0.5], 3)
+def test_floors_take_weights():
+    both = Sample(np.zeros(0), np.array([0.5, 0.2]), np.array([2.0, 1.0]), np.array([[3, 0]] * 2))
+    one, two = (floor("dist_ce", [p], 3) for p in (0.5, 0.2))
+    assert METRICS["dist_ce"].expected(both) == pytest.approx((2 * one + two) / 3)
 
 
 def test_the_floor_of_splits_is_what_the_true_law_shows(rng):
@@ -147,9 +152,9 @@ def test_the_floor_of_splits_is_what_the_true_law_shows(rng):
         for _ in range(600)
     ]
     panels = Sample(np.zeros(0), mean, votes=np.column_stack([m, 0 * m]), rho=0.25)
-    floor = split_floor(panels)
-    assert floor == pytest.approx(np.mean(seen), abs=4 * np.std(seen) / np.sqrt(600))
-    assert split_floor(replace(panels, weights=np.full(150, 2.0))) < floor
+    expected = split_floor(panels)
+    assert expected == pytest.approx(np.mean(seen), abs=4 * np.std(seen) / np.sqrt(600))
+    assert split_floor(replace(panels, weights=np.full(150, 2.0))) < expected
     assert np.isnan(split_floor(panels.take(m == 1)))
 
 

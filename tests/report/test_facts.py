@@ -244,7 +244,7 @@ def test_a_panel_from_outside_is_on_the_page(runs, tmp_path, monkeypatch):
 
 def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
     """The temperature of a fold equals that fitted by hand on the other folds; so does the panel."""
-    from scalecal.calibrators import PanelCalibrator, fit_temperature
+    from scalecal.calibrators import PanelCalibrator, TemperatureScaling
 
     cell, derived = with_remedies(read_cell(runs["audit"]))
     assert set(derived) == {"temperature", "platt", "quadratic", "beta", "panel"}
@@ -253,7 +253,8 @@ def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
     values = np.unique(ratio.round(9))
     assert 1 < len(values) <= 5 + 3  # one temperature per fold, and rounding
     fold = ratio.round(9) == values[0]
-    assert fit_temperature(logit(p[~fold]), cell.y[~fold]) == pytest.approx(values[0], rel=1e-6)
+    cooled = TemperatureScaling().fit(logit(p[~fold]), cell.y[~fold])
+    assert cooled.temperature_ == pytest.approx(values[0], rel=1e-6)
     votes, both = cell.cases.votes, cell.first("panel")
     panel = PanelCalibrator(prior_sd=2.0).fit(
         logit(p[~fold]), cell.y[~fold], votes=votes[~fold], panel_size=votes[~fold].sum(axis=1)

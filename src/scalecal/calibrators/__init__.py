@@ -1,8 +1,9 @@
 """Calibrators: from a probe's logits to calibrated probabilities.
 
 Each is fitted to logits and labels (or soft labels, with weights) of cases the probe was not
-fitted to, and applied to any others. The mathematics are functions (`fit_temperature`, ...), the
-classes shells in scikit-learn's manner, composed with ``a | b``.
+fitted to, and applied to any others. The mathematics are functions of checked arrays
+(`temperature.fit_temperature`, ...), the classes shells in scikit-learn's manner, which check, and are
+composed with ``a | b``.
 """
 
 from __future__ import annotations
@@ -11,35 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalecal.calibrators.base import Calibrator, Chain, Identity
-from scalecal.calibrators.free import (
-    HistogramBinning,
-    IsotonicCalibration,
-    VennAbers,
-    fit_histogram,
-    fit_isotonic,
-    fit_venn_abers,
-)
-from scalecal.calibrators.logistic import (
-    BetaCalibration,
-    PlattScaling,
-    fit_beta,
-    fit_platt,
-    fit_vector_scaling,
-)
+from scalecal.calibrators.free import HistogramBinning, IsotonicCalibration, VennAbers
+from scalecal.calibrators.logistic import BetaCalibration, PlattScaling, StructuredMatrixScaling
 from scalecal.calibrators.panels import PanelCalibrator, ReaderOnTop
-from scalecal.calibrators.splines import (
-    QuadraticScaling,
-    SplineCalibration,
-    fit_quadratic,
-    fit_spline,
-)
-from scalecal.calibrators.structured import StructuredMatrixScaling, fit_structured_matrix
-from scalecal.calibrators.temperature import (
-    EnsembleTemperature,
-    TemperatureScaling,
-    fit_ensemble_temperature,
-    fit_temperature,
-)
+from scalecal.calibrators.splines import QuadraticScaling, SplineCalibration
+from scalecal.calibrators.temperature import EnsembleTemperature, TemperatureScaling
 from scalecal.checks import InputError, lookup
 
 __all__ = [
@@ -59,17 +36,6 @@ __all__ = [
     "StructuredMatrixScaling",
     "TemperatureScaling",
     "VennAbers",
-    "fit_beta",
-    "fit_ensemble_temperature",
-    "fit_histogram",
-    "fit_isotonic",
-    "fit_platt",
-    "fit_quadratic",
-    "fit_spline",
-    "fit_structured_matrix",
-    "fit_temperature",
-    "fit_vector_scaling",
-    "fit_venn_abers",
     "from_dict",
 ]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log_softmax, logit, logsumexp, softmax
+from scipy.special import expit, logit
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,17 +20,8 @@ from scalecal.checks import (
     check_targets,
     check_weights,
 )
-from scalecal.limits import check_limit
-
-
-class _SavedCalibrator(msgspec.Struct):
-    """What every saved calibrator has."""
-
-    name: str
-    n_classes: Annotated[int, msgspec.Meta(ge=2)]
-    params: dict[str, Any] = {}
-    fitted: dict[str, Any] = {}
-
+from scalecal.limits import check_count
+from scalecal.panel import count_classes, log_odds, normalised, probabilities
 
 # The nearest a probability comes to 0 or 1 when it is turned back into a logit.
 _EDGE = 1e-12
@@ -40,38 +30,9 @@ _EDGE = 1e-12
 def as_logits(probs: Float) -> Float:
     """Return finite logits of probabilities (n,) or (n, C)."""
     clipped = np.clip(probs, _EDGE, 1.0 - _EDGE)
-    return np.asarray(logit(clipped) if probs.ndim == 1 else np.log(clipped))
-
-
-def one_against_rest(z: Float, one: Callable[[int, Float], Float]) -> Float:
-    """Apply ``one(class, log-odds) -> probabilities`` to every class of (n, C) logits, renormalised.
-
-    A case to which no class gives any probability gets the same for all.
-    """
-    probs = np.column_stack([one(c, log_odds(z, c)) for c in range(z.shape[1])])
-    total = probs.sum(axis=1, keepdims=True)
-    uniform = np.full_like(probs, 1.0 / z.shape[1])
-    return np.asarray(np.divide(probs, total, out=uniform, where=total > 0.0))
-
-
-def log_odds(z: Float, c: int) -> Float:
-    """Return the log-odds of class c against the rest, from (n, C) logits."""
-    return np.asarray(z[:, c] - logsumexp(np.delete(z, c, axis=1), axis=1))
-
-
-def check_fit(
-    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None, *, ndim: int | None = 1
-) -> tuple[Float, Float, Float | None]:
-    """Return what the functions that fit a map take: logits (n,) or, of three classes or more, (n, C).
-
-    `ndim` is 1 or 2 where only one of these will do.
-    """
-    z = check_logits(logits)
-    if (ndim is not None and z.ndim != ndim) or z.shape[1:] == (2,):
-        expected = "(n, C) of three classes or more" if ndim == 2 else "(n,) of two classes"
-        raise InputError(f"logits must be {expected} here, got shape {z.shape}")
-    t = check_targets(targets, 2 if z.ndim == 1 else z.shape[1], "targets")
-    return z, t, check_weights(weights, check_same_length(logits=z, targets=t))
+    if probs.ndim == 1:
+        return np.asarray(logit(clipped))
+    return np.asarray(np.log(clipped))
 
 
 class Calibrator(BaseEstimator):  # type: ignore[misc]
@@ -113,10 +74,12 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             Readers behind each label; only the panel looks at it.
         """
         z = check_logits(logits)
-        n_classes = 2 if z.ndim == 1 else z.shape[1]
+        n_classes = count_classes(z)
         targets = check_targets(y, n_classes)
         n = check_same_length(logits=z, y=targets)
         weights = check_weights(sample_weight, n, "sample_weight")
+        if weights is None:
+            weights = np.ones(n)
         self._fit(one_form(z), targets, weights, n_raters)
         self.n_classes_ = n_classes
         return self
@@ -125,14 +88,16 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         """Return calibrated logits in the form given."""
         z = self._check(logits)
         out = self._transform(one_form(z), n_raters)
-        if z.ndim == 2 and self.n_classes_ == 2:
-            return np.column_stack([-0.5 * out, 0.5 * out])
-        return out
+        return (
+            np.column_stack([-0.5 * out, 0.5 * out])
+            if z.ndim == 2 and self.n_classes_ == 2
+            else out
+        )
 
     def predict_proba(self, logits: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
         """Return calibrated probabilities (n, C), for logits of either form."""
         probs = self._probs(one_form(self._check(logits)), n_raters)
-        return np.column_stack([1.0 - probs, probs]) if probs.ndim == 1 else probs
+        return probs if probs.ndim == 2 else np.column_stack([1.0 - probs, probs])
 
     def __or__(self, other: Calibrator) -> Chain:
         return Chain([*_steps(self), *_steps(other)])
@@ -157,13 +122,13 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
             If an entry is missing or of another type, a number is not finite, or the probabilities of a
             case do not sum to 1.
         """
-        name = saved.get("name") if isinstance(saved, Mapping) else saved
-        if name != cls.name:
-            raise InputError(f"this describes the calibrator {name!r:.80}, not {cls.name!r}")
+        if saved.get("name") != cls.name:
+            raise InputError(
+                f"this describes the calibrator {saved.get('name')!r:.80}, not {cls.name!r}"
+            )
         try:
-            common = msgspec.convert(dict(saved), _SavedCalibrator)
             self = cls._restore(dict(saved))
-            self.n_classes_ = check_limit(common.n_classes, "classes", "n_classes")
+            self.n_classes_ = check_count(saved["n_classes"], "n_classes", "classes", least=2)
             z = np.linspace(-30.0, 30.0, 7)
             if self.n_classes_ > 2:
                 z = np.column_stack([z, *np.zeros((self.n_classes_ - 1, 7))])
@@ -173,7 +138,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
                 raise InputError(f"its answers on 7 cases are of shape {answers.shape}")
         except Exception as error:
             # Whatever the file holds is met here: classes need no checks of their own.
-            what = f"{error}" if isinstance(error, InputError) else repr(error)
+            what = str(error) if isinstance(error, InputError) else repr(error)
             raise InputError(f"the calibrator {cls.name!r} is not usable: {what}") from None
         return self
 
@@ -190,25 +155,84 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def _check(self, logits: ArrayLike) -> Float:
         check_is_fitted(self)
         z = check_logits(logits)
-        n_classes = 2 if z.ndim == 1 else z.shape[1]
-        if n_classes != self.n_classes_:
+        if count_classes(z) != self.n_classes_:
             raise InputError(
-                f"logits are of {n_classes} classes, but this calibrator was fitted to "
+                f"logits are of {count_classes(z)} classes, but this calibrator was fitted to "
                 f"{self.n_classes_}"
             )
         return z
 
-    def _fit(
-        self, z: Float, targets: Float, weights: Float | None, n_raters: ArrayLike | None
-    ) -> None:
+    def _fit(self, z: Float, targets: Float, weights: Float, n_raters: ArrayLike | None) -> None:
         raise NotImplementedError
 
     def _transform(self, z: Float, n_raters: ArrayLike | None) -> Float:
         return as_logits(self._probs(z, n_raters))
 
     def _probs(self, z: Float, n_raters: ArrayLike | None) -> Float:
-        out = self._transform(z, n_raters)
-        return np.asarray(expit(out) if out.ndim == 1 else softmax(out, axis=1))
+        return probabilities(self._transform(z, n_raters))
+
+
+class OneAgainstRest(Calibrator):
+    """A curve of the logit; of more than two classes one of each class's log-odds, renormalised.
+
+    A subclass writes ``_fit_curve(odds, targets, weights)``, which gives one array for each name in
+    `_fitted`, and ``_curve(c, odds)``, which gives probabilities, or logits where `_in_logits` is set.
+    The attributes are lists of such arrays: one array, or one for each class.
+    """
+
+    _in_logits: ClassVar[bool] = False
+    _needs_both: ClassVar[bool] = False
+    """Whether a curve of one class alone would be constant at 0 or 1."""
+
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float) -> tuple[Float, ...]:
+        raise NotImplementedError
+
+    def _curve(self, c: int, odds: Float) -> Float:
+        raise NotImplementedError
+
+    def _fit(self, z: Float, targets: Float, weights: Float, *_: Any) -> None:
+        classes = [(1, z, targets)]
+        if z.ndim == 2:
+            classes = [(c, log_odds(z, c), targets[:, c]) for c in range(z.shape[1])]
+        curves = []
+        for c, odds, share in classes:
+            if self._needs_both:
+                check_both(share[weights > 0], c)
+            curves.append(self._fit_curve(odds, share, weights))
+        for name, arrays in zip(self._fitted, zip(*curves, strict=True), strict=True):
+            setattr(self, name, list(arrays))
+
+    def _chance(self, c: int, odds: Float) -> Float:
+        out = self._curve(c, odds)
+        return np.asarray(expit(out)) if self._in_logits else out
+
+    def _probs(self, z: Float, *_: Any) -> Float:
+        if z.ndim == 1:
+            return self._chance(0, z)
+        probs = np.column_stack([self._chance(c, log_odds(z, c)) for c in range(z.shape[1])])
+        total = probs.sum(axis=1, keepdims=True)
+        # Where no class is given any probability, all get the same.
+        uniform = np.full_like(probs, 1.0 / z.shape[1])
+        return np.asarray(np.divide(probs, total, out=uniform, where=total > 0.0))
+
+    def _transform(self, z: Float, *_: Any) -> Float:
+        if (
+            self._in_logits and z.ndim == 1
+        ):  # straight from the model: no logit is lost to saturation
+            return self._curve(0, z)
+        return super()._transform(z, None)
+
+
+def check_both(targets: Float, c: int) -> None:
+    """Fail where all labels, or none, are of class c: its curve would be constant at 0 or 1."""
+    first = targets[0]
+    if first not in (0.0, 1.0) or (targets != first).any():
+        return
+    lack = "no other class" if first == 1.0 else f"no case of class {c}"
+    raise InputError(
+        f"y has {lack} (n = {len(targets)}), so a free calibration curve would give {first:g} "
+        "for every case. Give validation cases of every class, or take temperature scaling."
+    )
 
 
 class Identity(Calibrator):
@@ -226,7 +250,7 @@ class Identity(Calibrator):
         pass
 
     def _transform(self, z: Float, *_: Any) -> Float:
-        return z if z.ndim == 1 else np.asarray(log_softmax(z, axis=1))
+        return normalised(z)
 
 
 class Chain(Calibrator):
@@ -255,9 +279,7 @@ class Chain(Calibrator):
     def __init__(self, steps: list[Calibrator]) -> None:
         self.steps = steps
 
-    def _fit(
-        self, z: Float, targets: Float, weights: Float | None, n_raters: ArrayLike | None
-    ) -> None:
+    def _fit(self, z: Float, targets: Float, weights: Float, n_raters: ArrayLike | None) -> None:
         from sklearn.base import clone
 
         if not self.steps:
@@ -299,7 +321,7 @@ class Chain(Calibrator):
 
 def one_form(z: Float) -> Float:
     """Return two-class logits as (n,), others as they are."""
-    return np.asarray(z[:, 1] - z[:, 0]) if z.ndim == 2 and z.shape[1] == 2 else z
+    return np.asarray(z[:, 1] - z[:, 0]) if z.shape[1:] == (2,) else z
 
 
 def _steps(calibrator: Calibrator) -> list[Calibrator]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from scalecal.calibrators.base import Calibrator
@@ -17,7 +18,7 @@ from scalecal.cases import Answers
 from scalecal.checks import Float, InputError, Int
 from scalecal.splits import folds
 
-MOST_VOTED = 5_000
+MAX_VOTED = 5_000
 """Cases whose votes a panel is fitted to at most: three numbers are known well enough then."""
 
 
@@ -55,27 +56,36 @@ def crossfit(
     >>> crossfit(PlattScaling(), z, y, fold_numbers(y))[0].p.shape
     (40,)
     """
-    column = 1 if logits.ndim == 1 else slice(None)
+    columns: int | slice = slice(None)
+    if logits.ndim == 1:
+        columns = 1
     p, reader = np.empty_like(logits), np.empty_like(logits)
     rho = np.zeros(int(fold.max()) + 1)
     answered = isinstance(calibrator, PanelCalibrator)
     for k in range(len(rho)):
-        rest, here = fold != k, fold == k
+        rest, held = fold != k, fold == k
         fitted = fit_with_readers(
             clone(calibrator),
             logits[rest],
             y[rest],
-            votes=None if votes is None else votes[rest],
-            panel_size=None if panel_size is None else panel_size[rest],
+            votes=_rows(votes, rest),
+            panel_size=_rows(panel_size, rest),
             interval=False,
         )
-        m = None if panel_size is None else panel_size[here]
-        p[here] = fitted.predict_proba(logits[here], n_raters=m)[:, column]
+        answer = fitted.predict_proba(logits[held], n_raters=_rows(panel_size, held))
+        p[held] = answer[:, columns]
         answered = answered and fitted.panel_.knows_readers
         if answered:
-            reader[here] = fitted.predict_reader_proba(logits[here])[:, column]
+            reader[held] = fitted.predict_reader_proba(logits[held])[:, columns]
             rho[k] = fitted.panel_.rho
-    return Answers(p, reader if answered else None, float(rho.mean())), rho
+    mean_rho = float(rho.mean())
+    if not answered:
+        return Answers(p, None, mean_rho), rho
+    return Answers(p, reader, mean_rho), rho
+
+
+def _rows(values: Int | None, rows: NDArray[np.bool_]) -> Int | None:
+    return None if values is None else values[rows]
 
 
 def fit_with_readers(
@@ -89,17 +99,18 @@ def fit_with_readers(
 ) -> Any:
     """Fit a calibrator in place, a panel with what is known of the readers.
 
-    Votes of at most `MOST_VOTED` cases are used, evenly over their order; the others enter by their label.
+    Votes of at most `MAX_VOTED` cases are used, evenly over their order; the others enter by their label.
     """
-    if isinstance(calibrator, PanelCalibrator):
-        voted = np.zeros(0) if votes is None else np.flatnonzero(votes.sum(axis=1))
-        if votes is not None and len(voted) > MOST_VOTED:
-            kept = voted[np.linspace(0, len(voted) - 1, MOST_VOTED).astype(np.int64)]
+    if not isinstance(calibrator, PanelCalibrator):
+        return calibrator.fit(logits, y)
+    if votes is not None:
+        voted = np.flatnonzero(votes.sum(axis=1))
+        if len(voted) > MAX_VOTED:
+            kept = voted[np.linspace(0, len(voted) - 1, MAX_VOTED).astype(np.int64)]
             thinned = np.zeros_like(votes)
             thinned[kept] = votes[kept]
             votes = thinned
-        return calibrator.fit(logits, y, votes=votes, panel_size=panel_size, interval=interval)
-    return calibrator.fit(logits, y)
+    return calibrator.fit(logits, y, votes=votes, panel_size=panel_size, interval=interval)
 
 
 def fold_numbers(y: Int, n_folds: int = 5, *, groups: Int | None = None, seed: int = 0) -> Int:
@@ -115,9 +126,10 @@ def fold_numbers(y: Int, n_folds: int = 5, *, groups: Int | None = None, seed: i
     >>> int(fold_numbers(np.array([0, 0, 0, 0, 1, 1])).max()) + 1
     2
     """
-    unit = np.arange(len(y)) if groups is None else groups
+    unit, what = groups, "groups"
+    if unit is None:
+        unit, what = np.arange(len(y)), "cases"
     sizes = sorted(len(np.unique(unit[y == c])) for c in np.unique(y))
-    what = "cases" if groups is None else "groups"
     if len(sizes) < 2:
         raise InputError(
             f"every label of {len(y):,} cases is of one class: a calibrator needs cases of two or more"

@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 from scipy.special import expit, logit
 
-from scalecal.calibrators.base import Calibrator, check_fit, log_odds, one_against_rest, one_form
-from scalecal.checks import Float, InputError, check_choice
+from scalecal.calibrators.base import OneAgainstRest, one_form
+from scalecal.checks import Float, check_choice
 from scalecal.limits import check_count
+from scalecal.panel import log_odds
 
 
-def _check_both(targets: Float, weights: Float | None, c: int) -> None:
-    """Fail where all labels, or none, are of the class: the curve would be constant at 0 or 1."""
-    seen = targets if weights is None else targets[weights > 0]
-    if (seen == seen[0]).all() and seen[0] in (0.0, 1.0):
-        lack = "no other class" if seen[0] == 1.0 else f"no case of class {c}"
-        raise InputError(
-            f"y has {lack} (n = {len(seen)}), so a free calibration curve would give {seen[0]:g} "
-            "for every case. Give validation cases of every class, or take temperature scaling."
-        )
-
-
-def merge_ties(z: Float, targets: Float, weights: Float | None) -> tuple[Float, Float, Float]:
+def merge_ties(z: Float, targets: Float, weights: Float) -> tuple[Float, Float, Float]:
     """Return the distinct logits ascending, their mean targets and their weights."""
-    w = np.ones(len(z)) if weights is None else weights
-    keep = w > 0
-    points, place = np.unique(z[keep], return_inverse=True)
-    mass = np.bincount(place, w[keep]).astype(np.float64)
-    return points, np.bincount(place, w[keep] * targets[keep]) / mass, mass
+    used = weights > 0
+    z, targets, weights = z[used], targets[used], weights[used]
+    points, place = np.unique(z, return_inverse=True)
+    mass = np.bincount(place, weights).astype(np.float64)
+    return points, np.bincount(place, weights * targets) / mass, mass
 
 
-def fit_isotonic(
-    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
-) -> tuple[Float, Float]:
+def fit_isotonic(logits: Float, targets: Float, weights: Float) -> tuple[Float, Float]:
     """Return the knots (logit, probability) of the isotonic curve, to be joined by straight lines.
 
     Least squares under monotonicity (pool adjacent violators), cases of one logit pooled first.
 
     Examples
     --------
-    >>> fit_isotonic(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0, 1.0]))[1].tolist()
+    >>> z, y = np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.0, 1.0, 0.0, 1.0])
+    >>> fit_isotonic(z, y, np.ones(4))[1].tolist()
     [0.0, 0.5, 0.5, 1.0]
     """
-    logits, targets, weights = check_fit(logits, targets, weights)
     points, means, mass = merge_ties(logits, targets, weights)
     curve = np.clip(isotonic_regression(means, weights=mass).x, 0.0, 1.0)
     # Inside a flat stretch only its two ends matter.
@@ -55,34 +43,7 @@ def fit_isotonic(
     return points[kept], curve[kept]
 
 
-class _FreeCurve(Calibrator):
-    """Lists of arrays that describe the curve of the positive class, or of every class."""
-
-    _needs_both: ClassVar[bool] = True
-
-    def _fit_curve(self, odds: Float, targets: Float, weights: Float | None) -> tuple[Float, ...]:
-        raise NotImplementedError
-
-    def _curve(self, c: int, odds: Float) -> Float:
-        raise NotImplementedError
-
-    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
-        classes = [(1, z, targets)]
-        if z.ndim == 2:
-            classes = [(c, log_odds(z, c), targets[:, c]) for c in range(z.shape[1])]
-        curves = []
-        for c, odds, share in classes:
-            if self._needs_both:
-                _check_both(share, weights, c)
-            curves.append(self._fit_curve(odds, share, weights))
-        for name, arrays in zip(self._fitted, zip(*curves, strict=True), strict=True):
-            setattr(self, name, list(arrays))
-
-    def _probs(self, z: Float, *_: Any) -> Float:
-        return self._curve(0, z) if z.ndim == 1 else one_against_rest(z, self._curve)
-
-
-class IsotonicCalibration(_FreeCurve):
+class IsotonicCalibration(OneAgainstRest):
     """Isotonic regression of the label on the logit (Zadrozny and Elkan, 2002).
 
     Linear between the knots and constant beyond them. It may give exactly 0 or 1. More than two
@@ -104,18 +65,19 @@ class IsotonicCalibration(_FreeCurve):
 
     name = "isotonic"
     _fitted = ("knots_", "values_")
+    _needs_both = True
     knots_: list[Float]
     values_: list[Float]
 
-    def _fit_curve(self, *cases: Any) -> tuple[Float, Float]:
-        return fit_isotonic(*cases)
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float) -> tuple[Float, Float]:
+        return fit_isotonic(odds, targets, weights)
 
     def _curve(self, c: int, odds: Float) -> Float:
         return np.interp(odds, self.knots_[c], self.values_[c])
 
 
 def fit_venn_abers(
-    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
+    logits: Float, targets: Float, weights: Float
 ) -> tuple[Float, Float, Float, Float]:
     """Return the two step functions of the inductive Venn-Abers predictor, p0 and p1.
 
@@ -130,13 +92,13 @@ def fit_venn_abers(
 
     Examples
     --------
-    >>> low_knots, low, high_knots, high = fit_venn_abers(np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+    >>> z, y = np.array([0.0, 1.0]), np.array([0.0, 1.0])
+    >>> low_knots, low, high_knots, high = fit_venn_abers(z, y, np.ones(2))
     >>> low_knots.tolist(), low.tolist()
     ([1.0], [0.0, 0.5])
     >>> high_knots.tolist(), high.tolist()
     ([0.0], [0.5, 1.0])
     """
-    logits, targets, weights = check_fit(logits, targets, weights)
     points, means, mass = merge_ties(logits, targets, weights)
     high = _with_one_more(means, mass)
     # A case of label 0 is a case of label 1 in the mirror.
@@ -177,7 +139,7 @@ def _with_one_more(means: Float, mass: Float) -> Float:
     return np.append(np.minimum(np.maximum.accumulate(slope), 1.0), 1.0)
 
 
-class VennAbers(_FreeCurve):
+class VennAbers(OneAgainstRest):
     """Inductive Venn-Abers predictor (Vovk, Petej and Fedorova, 2015): isotonic, with its own doubt.
 
     Two isotonic regressions, with the new case as one more of label 0 and of label 1, give p0 <= p1;
@@ -205,7 +167,6 @@ class VennAbers(_FreeCurve):
     low_values_: list[Float]
     high_knots_: list[Float]
     high_values_: list[Float]
-    _needs_both = False
 
     def predict_interval(self, logits: ArrayLike) -> Float:
         """Return p0 and p1: (n, 2) of the positive class, or (n, C, 2) of each against the rest."""
@@ -214,8 +175,8 @@ class VennAbers(_FreeCurve):
             return self._interval(0, z)
         return np.stack([self._interval(c, log_odds(z, c)) for c in range(z.shape[1])], axis=1)
 
-    def _fit_curve(self, *cases: Any) -> tuple[Float, ...]:
-        return fit_venn_abers(*cases)
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float) -> tuple[Float, ...]:
+        return fit_venn_abers(odds, targets, weights)
 
     def _interval(self, c: int, odds: Float) -> Float:
         low = self.low_values_[c][np.searchsorted(self.low_knots_[c], odds, side="right")]
@@ -228,9 +189,9 @@ class VennAbers(_FreeCurve):
 
 
 def fit_histogram(
-    logits: ArrayLike,
-    targets: ArrayLike,
-    weights: ArrayLike | None = None,
+    logits: Float,
+    targets: Float,
+    weights: Float,
     *,
     n_bins: int = 15,
     strategy: Literal["mass", "width"] = "mass",
@@ -242,11 +203,10 @@ def fit_histogram(
 
     Examples
     --------
-    >>> edges, values = fit_histogram(np.array([-2.0, -1, 1, 2]), np.array([0.0, 0, 1, 1]), n_bins=2)
-    >>> values.tolist()
+    >>> z, y = np.array([-2.0, -1, 1, 2]), np.array([0.0, 0, 1, 1])
+    >>> fit_histogram(z, y, np.ones(4), n_bins=2)[1].tolist()
     [0.0, 1.0]
     """
-    logits, targets, weights = check_fit(logits, targets, weights)
     n_bins = check_count(n_bins, "n_bins", "bins")
     check_choice(strategy, ("mass", "width"), "strategy")
     inner = np.arange(1, n_bins) / n_bins
@@ -259,15 +219,14 @@ def fit_histogram(
         start = np.searchsorted(below, inner - 1e-12, side="left") + 1
         edges = points[np.unique(start[start < len(points)])]
     place = np.searchsorted(edges, logits, side="right")
-    w = np.ones(len(logits)) if weights is None else weights
-    size = np.bincount(place, w, len(edges) + 1)
+    size = np.bincount(place, weights, len(edges) + 1)
     ends = np.concatenate([[0.0], expit(edges), [1.0]])
     middle = 0.5 * (ends[1:] + ends[:-1])
-    total = np.bincount(place, w * targets, len(edges) + 1)
+    total = np.bincount(place, weights * targets, len(edges) + 1)
     return np.asarray(edges), np.divide(total, size, out=middle, where=size > 0.0)
 
 
-class HistogramBinning(_FreeCurve):
+class HistogramBinning(OneAgainstRest):
     """Histogram binning (Zadrozny and Elkan, 2001): each bin gets its mean label.
 
     Not monotone, and coarse. More than two classes: each against the rest, then renormalised.
@@ -295,6 +254,7 @@ class HistogramBinning(_FreeCurve):
 
     name = "histogram"
     _fitted = ("edges_", "values_")
+    _needs_both = True
     edges_: list[Float]
     values_: list[Float]
 
@@ -302,8 +262,8 @@ class HistogramBinning(_FreeCurve):
         self.n_bins = n_bins
         self.strategy = strategy
 
-    def _fit_curve(self, *cases: Any) -> tuple[Float, Float]:
-        return fit_histogram(*cases, n_bins=self.n_bins, strategy=self.strategy)
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float) -> tuple[Float, Float]:
+        return fit_histogram(odds, targets, weights, n_bins=self.n_bins, strategy=self.strategy)
 
     def _curve(self, c: int, odds: Float) -> Float:
         return np.asarray(self.values_[c][np.searchsorted(self.edges_[c], odds, side="right")])

@@ -1,36 +1,36 @@
-"""Platt scaling and beta calibration: logistic models of the logits."""
+"""Logistic models of the logits: Platt scaling, beta calibration and structured matrix scaling."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import minimize
-from scipy.special import expit, log_expit, log_softmax, logit
+from scipy.special import expit, log_expit, log_softmax, logit, softmax
 
-from scalecal.calibrators.base import Calibrator, check_fit, log_odds, one_against_rest
+from scalecal.calibrators.base import Calibrator, OneAgainstRest
+from scalecal.calibrators.temperature import fit_temperature
 from scalecal.checks import Float
+from scalecal.panel import normalised
 
 # Weight, per unit of case weight, of the pull towards the identity. It decides only what the data
 # leave open (constant logits) and is far below what shows elsewhere.
 PULL = 1e-10
 
 
-def prior_targets(targets: Float, weights: Float | None, n_classes: int) -> Float:
+def prior_targets(targets: Float, weights: Float) -> Float:
     """Return Platt's (1999) targets: one case more of each class, at every case of a class.
 
     A case of class c gets (N_c + 1) / (N_c + C) for c and 1 / (N_c + C) for each other class. They
     keep the fit finite where the classes are separable or one is missing, and vanish with n.
     """
-    w = np.ones(len(targets)) if weights is None else weights
-    if n_classes == 2:
-        positive, negative = float(w @ targets), float(w @ (1.0 - targets))
+    if targets.ndim == 1:
+        positive, negative = float(weights @ targets), float(weights @ (1.0 - targets))
         high, low = (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0)
         return targets * high + (1.0 - targets) * low
-    mass = w @ targets
-    table = np.full((n_classes, n_classes), 1.0) + np.diag(mass)
-    return np.asarray(targets @ (table / (mass + n_classes)[:, None]))
+    mass = weights @ targets
+    table = 1.0 + np.diag(mass)
+    return np.asarray(targets @ (table / (mass + len(mass))[:, None]))
 
 
 def cross_entropy(eta: Float, targets: Float) -> Float:
@@ -39,14 +39,13 @@ def cross_entropy(eta: Float, targets: Float) -> Float:
 
 
 def _fit_logistic(
-    features: Float, targets: Float, weights: Float | None, start: Float, free: list[int]
+    features: Float, targets: Float, weights: Float, start: Float, free: list[int]
 ) -> tuple[Float, float]:
     """Return the coefficients of a logistic model, those not `free` held at zero, and its loss.
 
     Newton's method with halved steps; the loss is convex.
     """
-    F = features[:, free]
-    w = np.ones(len(F)) if weights is None else weights
+    F, w = features[:, free], weights
     pull = PULL * float(w.sum())
     goal = start[free]
 
@@ -77,7 +76,7 @@ def _fit_logistic(
     return out, value
 
 
-def fit_increasing(features: Float, targets: Float, weights: Float | None, start: Float) -> Float:
+def fit_increasing(features: Float, targets: Float, weights: Float, start: Float) -> Float:
     """As `_fit_logistic`, with every coefficient but the last (the intercept) at least zero.
 
     There are at most two, so every set of those held at zero can be tried.
@@ -95,36 +94,29 @@ def fit_increasing(features: Float, targets: Float, weights: Float | None, start
     return best
 
 
-def fit_platt(
-    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
-) -> tuple[float, float]:
+def fit_platt(logits: Float, targets: Float, weights: Float) -> tuple[float, float]:
     """Return slope >= 0 and intercept of Platt's (1999) sigmoid, with his prior targets.
 
     Constant logits give the slope nearest one. Logits that point the wrong way give slope 0.
 
     Examples
     --------
-    >>> slope, intercept = fit_platt(np.array([-1.0, 1.0, -1.0, 1.0]), np.array([0.0, 1, 1, 1]))
-    >>> slope > 0
+    >>> z, y = np.array([-1.0, 1.0, -1.0, 1.0]), np.array([0.0, 1, 1, 1])
+    >>> fit_platt(z, y, np.ones(4))[0] > 0
     True
     """
-    logits, targets, weights = check_fit(logits, targets, weights)
     features = np.column_stack([logits, np.ones(len(logits))])
-    soft = prior_targets(targets, weights, 2)
+    soft = prior_targets(targets, weights)
     slope, intercept = fit_increasing(features, soft, weights, np.array([1.0, 0.0]))
     return float(slope), float(intercept)
 
 
-def fit_vector_scaling(
-    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
-) -> tuple[Float, Float]:
+def fit_vector_scaling(logits: Float, targets: Float, weights: Float) -> tuple[Float, Float]:
     """Return a scale and a shift for each of C logits (vector scaling, Guo et al., 2017)."""
-    logits, targets, weights = check_fit(logits, targets, weights, ndim=2)
     n_classes = logits.shape[1]
     z = log_softmax(logits, axis=1)
-    soft = prior_targets(targets, weights, n_classes)
-    w = np.ones(len(z)) if weights is None else weights
-    w = w / w.sum()
+    soft = prior_targets(targets, weights)
+    w = weights / weights.sum()
 
     def objective(x: Float) -> tuple[float, Float]:
         scale, shift = x[:n_classes], x[n_classes:]
@@ -167,7 +159,7 @@ class PlattScaling(Calibrator):
     name = "platt"
     _fitted = ("slope_", "intercept_")
 
-    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
+    def _fit(self, z: Float, targets: Float, weights: Float, *_: Any) -> None:
         self.slope_: float | Float
         self.intercept_: float | Float
         if z.ndim == 1:
@@ -176,17 +168,15 @@ class PlattScaling(Calibrator):
             self.slope_, self.intercept_ = fit_vector_scaling(z, targets, weights)
 
     def _transform(self, z: Float, *_: Any) -> Float:
-        base = z if z.ndim == 1 else log_softmax(z, axis=1)
-        return np.asarray(base * self.slope_ + self.intercept_)
+        return np.asarray(normalised(z) * self.slope_ + self.intercept_)
 
 
-def fit_beta(logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None) -> Float:
+def fit_beta(logits: Float, targets: Float, weights: Float) -> Float:
     """Return (a, b, c) of beta calibration, ``a log p - b log(1 - p) + c`` with a, b >= 0.
 
     With Platt's prior targets. Logits, so that saturated probabilities keep their order.
     """
-    logits, targets, weights = check_fit(logits, targets, weights)
-    soft = prior_targets(targets, weights, 2)
+    soft = prior_targets(targets, weights)
     return fit_increasing(_beta_features(logits), soft, weights, np.array([1.0, 1.0, 0.0]))
 
 
@@ -194,7 +184,7 @@ def _beta_features(logits: Float) -> Float:
     return np.column_stack([log_expit(logits), -log_expit(-logits), np.ones(len(logits))])
 
 
-class BetaCalibration(Calibrator):
+class BetaCalibration(OneAgainstRest):
     """Beta calibration (Kull et al., 2017): the log-odds are ``a log p - b log(1 - p) + c``.
 
     Monotone (a, b >= 0), holds the identity (1, 1, 0), and bends the two ends apart, which a
@@ -214,21 +204,125 @@ class BetaCalibration(Calibrator):
 
     name = "beta"
     _fitted = ("coef_",)
+    _in_logits = True
+    coef_: Any
 
-    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
-        self.coef_: Float | list[Float]
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float) -> tuple[Float]:
+        return (fit_beta(odds, targets, weights),)
+
+    def _fit(self, z: Float, targets: Float, weights: Float, *_: Any) -> None:
+        super()._fit(z, targets, weights)
+        if z.ndim == 1:  # the form in which 0.2.0 saved it
+            self.coef_ = self.coef_[0]
+
+    def _curve(self, c: int, odds: Float) -> Float:
+        coef = self.coef_[c] if self.n_classes_ > 2 else self.coef_
+        return np.asarray(_beta_features(odds) @ coef)
+
+
+def fit_structured_matrix(
+    logits: Float, targets: Float, weights: Float
+) -> tuple[float, float, Float, Float]:
+    """Return T, u, a matrix W (C, C) and b (C,): logits become W log(p) + b.
+
+    p = (1 - u) softmax(z / T) + u / C, with the best temperature and u = 1 / (n + 1), which keeps
+    log(p) of confident cases within bounds. W and b have the least log loss, summed over cases, plus
+    ``C |b|^2 + C |diag(W) - 1|^2 + C (C - 1) |the rest of W|^2`` (Berta et al., 2025, with the ridge and
+    strengths that their package has by default): what is many numbers is held back most, and all less
+    the more cases there are.
+
+    Examples
+    --------
+    >>> z = np.tile(np.log([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]]), (40, 1))
+    >>> y = np.tile(np.eye(3), (40, 1))
+    >>> y[:60] = y[[1, 0, 2] * 20]  # the first two classes are often confused, the third never
+    >>> matrix = fit_structured_matrix(z, y, np.ones(120))[2]
+    >>> bool(matrix[0, 1] > matrix[0, 2])
+    True
+    """
+    n_classes = logits.shape[1]
+    total = float(weights.sum())
+    temperature, uniform = fit_temperature(logits, targets, weights), 1.0 / (total + 1.0)
+    # One row a class: sums over few classes are slow along rows of cases.
+    z = np.ascontiguousarray(_log_probs(logits, temperature, uniform).T)
+    goal = np.ascontiguousarray((targets * (weights / total)[:, None]).T)
+    mass = goal.sum(axis=0)
+    # Of the matrix and, in the last column, the shift.
+    strength = np.full((n_classes, n_classes + 1), n_classes * (n_classes - 1.0) / total)
+    np.fill_diagonal(strength, n_classes / total)
+    strength[:, -1] = n_classes / total
+    # In these units the penalty is as curved in every direction.
+    unit = 1.0 / np.sqrt(2.0 * strength)
+
+    def objective(x: Float) -> tuple[float, Float]:
+        change = x.reshape(unit.shape) * unit
+        out = z + change[:, :-1] @ z + change[:, -1:]
+        out -= out.max(axis=0)
+        error = np.exp(out)
+        size = error.sum(axis=0)
+        loss = float(mass @ np.log(size) - np.vdot(goal, out) + (strength * change**2).sum())
+        error *= mass / size
+        error -= goal
+        slope = np.column_stack([error @ z.T, error.sum(axis=1)]) + 2.0 * strength * change
+        return loss, (slope * unit).ravel()
+
+    result = minimize(
+        objective,
+        np.zeros(unit.size),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 5000, "maxfun": 10000, "maxcor": 20, "ftol": 1e-14, "gtol": 1e-9},
+    )
+    change = result.x.reshape(unit.shape) * unit
+    return temperature, uniform, np.eye(n_classes) + change[:, :-1], change[:, -1]
+
+
+def _log_probs(z: Float, temperature: float, uniform: float) -> Float:
+    p = (1.0 - uniform) * softmax(z / temperature, axis=1) + uniform / z.shape[1]
+    return np.asarray(np.log(p))
+
+
+class StructuredMatrixScaling(Calibrator):
+    """Structured matrix scaling (Berta, Holzmüller, Jordan and Bach, 2025), for several classes.
+
+    Temperature scaling, then a matrix and a shift of the log probabilities, pulled towards the
+    identity, the entries off the diagonal more than those on it (see `fit_structured_matrix`): between
+    a temperature, with few cases, and full matrix scaling, with many. It can correct classes that are taken
+    for one another, and may change which class comes first. With two classes it is Platt scaling.
+
+    Attributes
+    ----------
+    temperature_ : float
+        1 for two classes.
+    uniform_ : float
+        The share of the uniform law in p; 0 for two classes.
+    matrix_ : float or array (C, C)
+        The slope, for two classes.
+    intercept_ : float or array (C,)
+
+    Examples
+    --------
+    >>> z = [[2.0, 0.0, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 2.0]] * 20
+    >>> calibrator = StructuredMatrixScaling().fit(z, [0, 1, 2] * 18 + [1, 2, 0] * 2)
+    >>> calibrator.predict_proba([[2.0, 0.0, 0.0]]).round(2).tolist()
+    [[0.9, 0.07, 0.03]]
+    """
+
+    name = "structured-matrix"
+    _fitted = ("temperature_", "uniform_", "matrix_", "intercept_")
+
+    def _fit(self, z: Float, targets: Float, weights: Float, *_: Any) -> None:
+        self.temperature_, self.uniform_ = 1.0, 0.0
+        self.matrix_: float | Float
+        self.intercept_: float | Float
         if z.ndim == 1:
-            self.coef_ = fit_beta(z, targets, weights)
+            self.matrix_, self.intercept_ = fit_platt(z, targets, weights)
         else:
-            classes = range(z.shape[1])
-            self.coef_ = [fit_beta(log_odds(z, c), targets[:, c], weights) for c in classes]
-
-    def _probs(self, z: Float, *_: Any) -> Float:
-        if z.ndim == 1:
-            return np.asarray(expit(_beta_features(z) @ np.asarray(self.coef_)))
-        return one_against_rest(z, lambda c, odds: expit(_beta_features(odds) @ self.coef_[c]))
+            fitted = fit_structured_matrix(z, targets, weights)
+            self.temperature_, self.uniform_, self.matrix_, self.intercept_ = fitted
 
     def _transform(self, z: Float, *_: Any) -> Float:
-        if z.ndim == 1:  # straight from the model: no logit is lost to saturation
-            return np.asarray(_beta_features(z) @ np.asarray(self.coef_))
-        return super()._transform(z, *_)
+        if z.ndim == 1:
+            return np.asarray(z * self.matrix_ + self.intercept_)
+        base = _log_probs(z, self.temperature_, self.uniform_)
+        return np.asarray(base @ np.asarray(self.matrix_).T + self.intercept_)

@@ -21,6 +21,7 @@ from scalecal.checks import (
 from scalecal.panel import (
     PRIOR_SD_INTERCEPT,
     Panel,
+    count_classes,
     fit_labels,
     fit_panel,
     fit_panel_from_summary,
@@ -107,10 +108,12 @@ class PanelCalibrator(Calibrator):
             Whether rho gets an interval, where it comes from votes.
         """
         raw = check_logits(logits)
-        self.n_classes_ = 2 if raw.ndim == 1 else raw.shape[1]
+        self.n_classes_ = count_classes(raw)
         targets = check_targets(y, self.n_classes_)
         n = check_same_length(logits=raw, y=targets)
-        z, size = one_form(raw), n_raters if panel_size is None else panel_size
+        z, size = one_form(raw), panel_size
+        if size is None:
+            size = n_raters
         weight = check_weights(sample_weight, n, "sample_weight")
         shared: dict[str, Any] = {"sample_weight": weight, "prior_sd": self.prior_sd}
         # Votes and kappa speak of hard labels; soft ones count as the class they prefer.
@@ -150,12 +153,12 @@ class PanelCalibrator(Calibrator):
 
     def predict_votes(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
         """Return the law of k of m votes, (n, m + 1), or that of each class, (n, C, m + 1)."""
-        m: Any = self.panel_.panel_size if n_raters is None else n_raters
+        m = self.panel_.size_of(n_raters)
         return np.asarray(np.exp(vote_log_pmf(self.reader_logits(logits), self.panel_.rho, m)))
 
     def predict_disagreement(self, logits: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
         """Return the probability that a panel of m readers splits: low agreement, (n,)."""
-        m: Any = self.panel_.panel_size if n_raters is None else n_raters
+        m = self.panel_.size_of(n_raters)
         return split_probability(self.reader_logits(logits), self.panel_.rho, m)
 
     def to_dict(self) -> dict[str, Any]:

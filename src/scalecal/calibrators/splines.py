@@ -10,15 +10,12 @@ a straight line where all slopes are the same, and a line beyond the outer knots
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 from scipy.special import expit, logit
 
-from scalecal.calibrators.base import Calibrator, check_fit, log_odds, one_against_rest
+from scalecal.calibrators.base import OneAgainstRest
 from scalecal.calibrators.free import merge_ties
 from scalecal.calibrators.logistic import PULL, cross_entropy, fit_increasing, prior_targets
 from scalecal.checks import Float
@@ -60,9 +57,7 @@ def _scaled(z: Float, knots: Float) -> tuple[Float, Float, float]:
     return (z - knots[0]) / unit, (knots - knots[0]) / unit, unit
 
 
-def fit_quadratic(
-    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
-) -> tuple[Float, Float]:
+def fit_quadratic(logits: Float, targets: Float, weights: Float) -> tuple[Float, Float]:
     """Return the ends of the range of logits, and the slopes at both and the value at the first.
 
     Logistic regression on z, z^2 and 1 (Berta et al., 2025), with Platt's prior targets, among
@@ -71,22 +66,22 @@ def fit_quadratic(
     Examples
     --------
     >>> z = np.linspace(-3.0, 3.0, 1000)
-    >>> knots, coef = fit_quadratic(z, expit(0.1 * z**2 + z - 0.5))  # slopes 1 -+ 0.6, value -2.6
+    >>> y = expit(0.1 * z**2 + z - 0.5)  # slopes 1 -+ 0.6, value -2.6
+    >>> knots, coef = fit_quadratic(z, y, np.ones(1000))
     >>> knots.tolist(), coef.round(1).tolist()
     ([-3.0, 3.0], [0.4, 1.6, -2.6])
     """
-    logits, targets, weights = check_fit(logits, targets, weights)
-    seen = logits if weights is None else logits[weights > 0]
+    seen = logits[weights > 0]
     knots = _apart(np.array([seen.min(), seen.max()]))
     x, places, unit = _scaled(logits, knots)
     start = np.append(np.ones(len(knots)), 0.0)
-    soft = prior_targets(targets, weights, 2)
+    soft = prior_targets(targets, weights)
     coef = fit_increasing(slope_features(x, places), soft, weights, start)
     return knots, np.append(coef[:-1] / unit, coef[-1])
 
 
 def fit_spline(
-    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None, *, n_knots: int = 8
+    logits: Float, targets: Float, weights: Float, *, n_knots: int = 8
 ) -> tuple[Float, Float]:
     """Return the knots, and the slopes there and the value at the first, of an increasing spline.
 
@@ -98,13 +93,12 @@ def fit_spline(
     Examples
     --------
     >>> z = np.linspace(-4.0, 4.0, 2000)
-    >>> knots, coef = fit_spline(z, expit(np.minimum(z, 1.0)))  # saturates
+    >>> knots, coef = fit_spline(z, expit(np.minimum(z, 1.0)), np.ones(2000))  # saturates
     >>> bool(coef[0] > 0.9), bool(coef[-2] < 0.1)
     (True, True)
     """
-    logits, targets, weights = check_fit(logits, targets, weights)
     n_knots = check_count(n_knots, "n_knots", "bins")
-    points, means, mass = merge_ties(logits, prior_targets(targets, weights, 2), weights)
+    points, means, mass = merge_ties(logits, prior_targets(targets, weights), weights)
     level = np.linspace(0.025, 0.975, n_knots) if n_knots > 1 else np.array([0.5])
     below = np.cumsum(mass) / mass.sum()
     knots = _apart(points[np.searchsorted(below, level - 1e-12)])
@@ -113,7 +107,8 @@ def fit_spline(
     rise = np.diff(np.eye(k, k + 1), axis=0) / np.sqrt(np.diff(places))[:, None]
     coef = np.append(np.zeros(k), logit(mass @ means / mass.sum()))
     best, most = coef, -np.inf
-    for penalty in _PENALTIES if k > 1 else _PENALTIES[:1]:
+    penalties = _PENALTIES[:1] if k == 1 else _PENALTIES
+    for penalty in penalties:
         coef, evidence = _fit_penalised(features, means, mass, penalty * rise.T @ rise, coef)
         evidence += 0.5 * (k - 1) * np.log(penalty)
         if evidence > most:
@@ -157,34 +152,16 @@ def _fit_penalised(
     return x, -loss(x) - float(np.log(np.diag(factor)).sum())
 
 
-class _SlopeCurve(Calibrator):
-    """Knots and coefficients of the positive class, or of every class against the rest."""
+class _SlopeCurve(OneAgainstRest):
+    """Knots and coefficients of the curves."""
 
     _fitted = ("knots_", "coef_")
+    _in_logits = True
     knots_: list[Float]
     coef_: list[Float]
 
-    def _fit_curve(self, odds: Float, targets: Float, weights: Float | None) -> tuple[Float, Float]:
-        raise NotImplementedError
-
-    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
-        if z.ndim == 1:
-            curves = [self._fit_curve(z, targets, weights)]
-        else:
-            classes = range(z.shape[1])
-            curves = [self._fit_curve(log_odds(z, c), targets[:, c], weights) for c in classes]
-        self.knots_, self.coef_ = map(list, zip(*curves, strict=True))
-
     def _curve(self, c: int, odds: Float) -> Float:
         return np.asarray(slope_features(odds, self.knots_[c]) @ self.coef_[c])
-
-    def _probs(self, z: Float, *_: Any) -> Float:
-        if z.ndim == 1:
-            return np.asarray(expit(self._curve(0, z)))
-        return one_against_rest(z, lambda c, odds: expit(self._curve(c, odds)))
-
-    def _transform(self, z: Float, *_: Any) -> Float:
-        return self._curve(0, z) if z.ndim == 1 else super()._transform(z, *_)
 
 
 class QuadraticScaling(_SlopeCurve):
@@ -211,8 +188,8 @@ class QuadraticScaling(_SlopeCurve):
 
     name = "quadratic"
 
-    def _fit_curve(self, *cases: Any) -> tuple[Float, Float]:
-        return fit_quadratic(*cases)
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float) -> tuple[Float, Float]:
+        return fit_quadratic(odds, targets, weights)
 
 
 class SplineCalibration(_SlopeCurve):
@@ -246,5 +223,5 @@ class SplineCalibration(_SlopeCurve):
     def __init__(self, n_knots: int = 8) -> None:
         self.n_knots = n_knots
 
-    def _fit_curve(self, *cases: Any) -> tuple[Float, Float]:
-        return fit_spline(*cases, n_knots=self.n_knots)
+    def _fit_curve(self, odds: Float, targets: Float, weights: Float) -> tuple[Float, Float]:
+        return fit_spline(odds, targets, weights, n_knots=self.n_knots)

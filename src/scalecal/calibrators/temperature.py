@@ -7,20 +7,11 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import LinearConstraint, minimize
 from scipy.special import softmax
 
-from scalecal.calibrators.base import Calibrator, check_fit
-from scalecal.checks import (
-    Float,
-    InputError,
-    ScalecalWarning,
-    check_logits,
-    check_same_length,
-    check_targets,
-    check_weights,
-)
+from scalecal.calibrators.base import Calibrator
+from scalecal.checks import Float, InputError, ScalecalWarning
 
 # Chunks stay in the cache, and below the size at which OpenBLAS starts threads for a dot product.
 _CHUNK = 8192
@@ -29,7 +20,7 @@ _FLAT = 1e-3
 _TINY = np.finfo(np.float64).tiny
 
 
-def fit_temperature(logits: ArrayLike, y: ArrayLike, weights: ArrayLike | None = None) -> float:
+def fit_temperature(logits: Float, targets: Float, weights: Float) -> float:
     r"""Temperature that minimises the log loss of ``logits / T``.
 
     The loss is convex in 1 / T, so Newton's method on 1 / T, kept inside the bracket that the
@@ -37,10 +28,10 @@ def fit_temperature(logits: ArrayLike, y: ArrayLike, weights: ArrayLike | None =
 
     Parameters
     ----------
-    logits : array (n,) or (n, C)
-    y : array
-        Labels or soft labels.
-    weights : array (n,), optional
+    logits : array (n,), or (n, C) of more than two classes
+    targets : array of the same shape
+        Soft labels.
+    weights : array (n,)
 
     Returns
     -------
@@ -52,16 +43,12 @@ def fit_temperature(logits: ArrayLike, y: ArrayLike, weights: ArrayLike | None =
 
     Examples
     --------
-    >>> round(fit_temperature([4.0, 4.0, 4.0, -4.0], [1, 1, 0, 0]), 3)  # 3 of 4 right
+    >>> z, y = np.array([4.0, 4.0, 4.0, -4.0]), np.array([1.0, 1.0, 0.0, 0.0])
+    >>> round(fit_temperature(z, y, np.ones(4)), 3)  # 3 of 4 right
     3.641
     """
-    z = check_logits(logits)
-    targets = check_targets(y, 2 if z.ndim == 1 else z.shape[1])
-    n = check_same_length(logits=z, y=targets)
-    w = check_weights(weights, n)
-    if z.ndim == 2 and z.shape[1] == 2:
-        z = np.ascontiguousarray(z[:, 1] - z[:, 0])
-    slopes, at_zero, at_infinity, size = (_two if z.ndim == 1 else _many)(z, targets, w)
+    pose = _two if logits.ndim == 1 else _many
+    slopes, at_zero, at_infinity, size = pose(logits, targets, weights)
     if size == 0.0:
         return 1.0
     if at_infinity <= 1e-12 * size:
@@ -79,7 +66,7 @@ def fit_temperature(logits: ArrayLike, y: ArrayLike, weights: ArrayLike | None =
             ScalecalWarning,
             stacklevel=2,
         )
-        return float(np.abs(z).max() / _FLAT)
+        return float(np.abs(logits).max() / _FLAT)
     return 1.0 / _root(slopes)
 
 
@@ -104,13 +91,13 @@ def _root(slopes: Callable[[float], tuple[float, float]]) -> float:
 Problem = tuple[Callable[[float], tuple[float, float]], float, float, float]
 
 
-def _two(z: Float, y: Float, w: Float | None) -> Problem:
+def _two(z: Float, y: Float, w: Float) -> Problem:
     """Return the gradient and curvature in b = 1/T, the gradient at 0 and infinity, and a scale.
 
     With s = tanh(b z / 2) the gradient is sum w z ((1 + s) / 2 - y), its slope
     sum w z^2 (1 - s^2) / 4: one hyperbolic tangent a case.
     """
-    weighted = z if w is None else w * z
+    weighted = w * z
     zy, z_sum, squares = float(weighted @ y), float(weighted.sum()), float(weighted @ z)
     size = float(np.abs(weighted).sum())
 
@@ -123,23 +110,18 @@ def _two(z: Float, y: Float, w: Float | None) -> Problem:
             np.multiply(part, 0.5 * b, out=s)
             np.tanh(s, out=s)
             s *= part
-            if w is None:
-                first += float(s.sum())
-                second += float(s @ s)
-            else:
-                ws = w[start : start + _CHUNK] * s
-                first += float(ws.sum())
-                second += float(ws @ s)
+            weighted_s = w[start : start + _CHUNK] * s
+            first += float(weighted_s.sum())
+            second += float(weighted_s @ s)
         return 0.5 * (z_sum + first) - zy, 0.25 * (squares - second)
 
     return slopes, 0.5 * z_sum - zy, 0.5 * (z_sum + size) - zy, size
 
 
-def _many(z: Float, y: Float, w: Float | None) -> Problem:
+def _many(z: Float, y: Float, w: Float) -> Problem:
     """As `_two`, for (n, C): the gradient is sum w (E z - y z), its slope sum w Var z."""
     z = z - z.mean(axis=1, keepdims=True)
-    ones = np.ones(len(z)) if w is None else w
-    zy = float(ones @ np.einsum("nc,nc->n", z, y))
+    zy = float(w @ np.einsum("nc,nc->n", z, y))
     top = z.max(axis=1)
     rows = max(1, _CHUNK // z.shape[1])
 
@@ -153,12 +135,12 @@ def _many(z: Float, y: Float, w: Float | None) -> Problem:
             e *= values
             mean = e.sum(axis=1) / total
             square = np.einsum("nc,nc->n", e, values) / total
-            first += float(ones[part] @ mean)
-            second += float(ones[part] @ (square - mean * mean))
+            first += float(w[part] @ mean)
+            second += float(w[part] @ (square - mean * mean))
         return first - zy, second
 
-    size = float(ones @ np.abs(z).max(axis=1))
-    return slopes, -zy, float(ones @ top) - zy, size
+    size = float(w @ np.abs(z).max(axis=1))
+    return slopes, -zy, float(w @ top) - zy, size
 
 
 class TemperatureScaling(Calibrator):
@@ -188,16 +170,14 @@ class TemperatureScaling(Calibrator):
             raise InputError(f"temperature_ must be greater than 0, got {self.temperature_!r}")
         return self
 
-    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
+    def _fit(self, z: Float, targets: Float, weights: Float, *_: Any) -> None:
         self.temperature_ = fit_temperature(z, targets, weights)
 
     def _transform(self, z: Float, *_: Any) -> Float:
         return z / self.temperature_
 
 
-def fit_ensemble_temperature(
-    logits: ArrayLike, targets: ArrayLike, weights: ArrayLike | None = None
-) -> tuple[float, Float]:
+def fit_ensemble_temperature(logits: Float, targets: Float, weights: Float) -> tuple[float, Float]:
     """Return the temperature, and the weights of tempered, own and uniform probabilities.
 
     The temperature first, then weights that add up to 1, each with the least log loss (Zhang et
@@ -206,16 +186,14 @@ def fit_ensemble_temperature(
     Examples
     --------
     >>> z, y = np.array([4.0, 4.0, 4.0, -4.0]), np.array([1.0, 1.0, 0.0, 0.0])
-    >>> temperature, share = fit_ensemble_temperature(z, y)
+    >>> temperature, share = fit_ensemble_temperature(z, y, np.ones(4))
     >>> round(temperature, 3), float(share.sum().round(6))
     (3.641, 1.0)
     """
-    logits, targets, weights = check_fit(logits, targets, weights, ndim=None)
     temperature = fit_temperature(logits, targets, weights)
     parts = _ensemble(logits, temperature)
     goal = np.column_stack([1.0 - targets, targets]) if targets.ndim == 1 else targets
-    w = np.ones(len(goal)) if weights is None else weights
-    goal = goal * (w / w.sum())[:, None]
+    goal = goal * (weights / weights.sum())[:, None]
 
     def objective(share: Float) -> tuple[float, Float]:
         mixed = np.maximum(np.tensordot(share, parts, 1), _TINY)
@@ -265,10 +243,12 @@ class EnsembleTemperature(Calibrator):
     name = "ensemble-temperature"
     _fitted = ("temperature_", "share_")
 
-    def _fit(self, z: Float, targets: Float, weights: Float | None, *_: Any) -> None:
+    def _fit(self, z: Float, targets: Float, weights: Float, *_: Any) -> None:
         self.temperature_, self.share_ = fit_ensemble_temperature(z, targets, weights)
 
     def _transform(self, z: Float, *_: Any) -> Float:
         mixed = np.tensordot(self.share_, _ensemble(z, self.temperature_), 1)
         out = np.log(np.maximum(mixed, _TINY))
-        return np.asarray(out[:, 1] - out[:, 0] if z.ndim == 1 else out)
+        if z.ndim == 1:
+            out = out[:, 1] - out[:, 0]
+        return np.asarray(out)

@@ -35,7 +35,7 @@ from scalecal.inference.units import Units, effective_units
 from scalecal.io.text import some_of
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
-from scalecal.metrics.grouping import MOST_UNITS, rank_p, too_few
+from scalecal.metrics.grouping import MAX_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.metrics.reweighting import Reweighted, check_prevalence
 from scalecal.panel import check_rho
@@ -526,6 +526,6 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append(
             f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
         )
-    if units.times is None and units.count == MOST_UNITS and n > MOST_UNITS:
-        notes.append(f"Intervals pool cases at random into {MOST_UNITS:,} units.")
+    if units.times is None and units.count == MAX_UNITS and n > MAX_UNITS:
+        notes.append(f"Intervals pool cases at random into {MAX_UNITS:,} units.")
     return notes

@@ -27,10 +27,9 @@ from scalecal.evaluation.cells import weights_of
 from scalecal.evaluation.changes import Row, null_band
 from scalecal.inference.units import Units, unit_interval
 from scalecal.metrics.arguments import blocks, event_probs, read_event, read_hard_event
-from scalecal.metrics.benefit import check_thresholds
 from scalecal.metrics.binning import Bins, bin_index, bins
 from scalecal.metrics.grouping import flipped, group_totals, pooled, read_groups, too_few
-from scalecal.metrics.proper import EPS
+from scalecal.metrics.label_scores import EPS, check_thresholds
 from scalecal.panel import vote_log_pmf
 
 if TYPE_CHECKING:
@@ -132,7 +131,7 @@ def vote_bins(
     probs : array (n,) or (n, C)
         With more than two classes the event is a vote for the top class.
     groups, n_bins, n_resamples, seed, sample_weight
-        As `scalecal.metrics.resampled_residuals`.
+        As `scalecal.metrics.resampled_ece`.
     importance
         (n,) weights of cases that were sampled by class; what chance does to them is not known (NaN).
 

@@ -20,7 +20,7 @@ from scalecal.inference.units import Units, standard_errors, unit_interval
 from scalecal.metrics import METRICS
 from scalecal.metrics.arguments import Sample
 from scalecal.metrics.binning import bin_index, width_binner
-from scalecal.metrics.grouping import FEWEST_GROUPS, too_few
+from scalecal.metrics.grouping import MIN_GROUPS, too_few
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
 """Calibration tests of all cases, and of strata that the votes did not make; by Holm over the strata."""
@@ -195,7 +195,7 @@ def debiased_interval(
     present = size.sum(axis=1) > 0
     count = int(present.sum())
     without = _pair_product(*(s.sum(axis=0) - s[present] for s in sums))
-    if count < FEWEST_GROUPS or not np.isfinite(without).all():
+    if count < MIN_GROUPS or not np.isfinite(without).all():
         return float(value), float("nan"), float("nan")
     spread = float(np.sqrt(((without - without.mean()) ** 2).sum()))
     half = (count - 1) / count * spread * standard_errors(size.sum(axis=1))
@@ -317,6 +317,6 @@ def _why_undefined(units: Units) -> str:
     """Why a stratum has no intervals, and with groups no floor and no test; "" where it has."""
     if why := too_few(units.group):
         return f"{why} for a floor, a test or an interval"
-    if units.n < FEWEST_GROUPS:
-        return f"too few cases ({units.n}, at least {FEWEST_GROUPS} are needed) for an interval"
+    if units.n < MIN_GROUPS:
+        return f"too few cases ({units.n}, at least {MIN_GROUPS} are needed) for an interval"
     return ""

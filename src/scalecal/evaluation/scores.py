@@ -28,7 +28,7 @@ from scalecal.inference.units import Units, stretched
 from scalecal.inference.units import weights as bootstrap_weights
 from scalecal.metrics.arguments import Sample, read_hard_event
 from scalecal.metrics.grouping import rank_p
-from scalecal.metrics.proper import entropy_term
+from scalecal.metrics.label_scores import entropy_term
 from scalecal.metrics.resampling import sample_floor
 
 if TYPE_CHECKING:

@@ -52,8 +52,7 @@ from scalecal.metrics.arguments import (
     read_hard_event,
     read_probs,
 )
-from scalecal.metrics.binning import width_binner
-from scalecal.metrics.calibration import GRID
+from scalecal.metrics.binning import GRID, width_binner
 from scalecal.metrics.columns import chosen
 from scalecal.metrics.resampling import EXACT_CASES
 from scalecal.panel import check_rho

@@ -22,7 +22,7 @@ from scalecal.io.text import (
     some_of,
 )
 from scalecal.metrics import METRICS, holm
-from scalecal.metrics.grouping import FEWEST_GROUPS
+from scalecal.metrics.grouping import MIN_GROUPS
 
 BADGES = {"good": "Good", "attention": "Attention", "inconclusive": "Inconclusive"}
 """Badge -> its word."""
@@ -385,8 +385,8 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
     if judged["badge"] == "good":
         return "Nothing", "Use the probabilities as they are, on cases like these."
     if judged["badge"] == "inconclusive":
-        if (row.get("n_groups") or FEWEST_GROUPS) < FEWEST_GROUPS:
-            needed = f"Cases of at least {FEWEST_GROUPS} groups (patients, slides) are needed"
+        if (row.get("n_groups") or MIN_GROUPS) < MIN_GROUPS:
+            needed = f"Cases of at least {MIN_GROUPS} groups (patients, slides) are needed"
             return "Collect more groups", f"{needed} for a verdict."
         return "Collect more cases", more_cases(row["n"], judged["error_high"])
     if row["prevalence"] in (0.0, 1.0):

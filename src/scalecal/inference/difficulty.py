@@ -32,25 +32,26 @@ from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng
 from scalecal.inference.units import NORMAL_95, unit_interval
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import as_table, read_counts, read_votes, read_weights
-from scalecal.metrics.grouping import FEWEST_GROUPS, read_groups, too_few
-from scalecal.metrics.proper import EPS
+from scalecal.metrics.grouping import MIN_GROUPS, read_groups, too_few
+from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.significance import flip_scores, holm
-from scalecal.panel import count_log_likelihood, reader_logit
+from scalecal.metrics.vote_scores import reader_logits
+from scalecal.panel import count_log_law, reader_of
 from scalecal.votes import clear_majority
 
 DIFFICULTIES = ("easy", "middle", "hard")
 """Strata of predicted difficulty."""
 
-LEAST_VARIANCE = 3.0
+MIN_VARIANCE = 3.0
 """Least sum of the votes' variances, in votes that go their own way, of a stratum that is tested."""
 
-CELL, MOST_CELLS = 50, 40
+CELL, MAX_CELLS = 50, 40
 """Cases that have one rho, and how many such cells a stratum has at most."""
 
 TIES_LEVEL = 0.01
 """Level of the test that ties go to either class alike."""
 
-MOST_INVERTED = 5_000
+MAX_INVERTED = 5_000
 """Cases of more than two classes from whose p a reader's probability is computed at most."""
 
 UNTESTED = (
@@ -108,7 +109,7 @@ class DifficultyTest:
     reason: str = "no case in this stratum"
 
 
-def difficulty_codes(difficulty: Float, p: Float, times: Float | None = None) -> Int:
+def difficulty_codes(difficulty: Float, p: Float, times: Float | float = 1.0) -> Int:
     """Cut cases into easy (0), middle (1) and hard (2), each with a third of the variance of a vote.
 
     In thirds of the cases the easy one of a sure model would have no vote to test. Cases of equal
@@ -120,7 +121,7 @@ def difficulty_codes(difficulty: Float, p: Float, times: Float | None = None) ->
         Larger is harder.
     p : array (n,)
         Probability of the event, whose variance is ``p (1 - p)``.
-    times : array (n,), optional
+    times : array (n,)
         How many cases each row stands for.
 
     Examples
@@ -129,7 +130,7 @@ def difficulty_codes(difficulty: Float, p: Float, times: Float | None = None) ->
     >>> difficulty_codes(-np.abs(p - 0.5), p).tolist()
     [0, 0, 0, 0, 1, 2]
     """
-    variance = np.maximum(p * (1.0 - p), EPS) * (1.0 if times is None else times)
+    variance = np.maximum(p * (1.0 - p), EPS) * times
     return _cut(difficulty, variance, len(DIFFICULTIES))
 
 
@@ -206,26 +207,22 @@ def votes_by_difficulty(
     counts, p = sample.votes, sample.p
     assert counts is not None
     n = len(p)
-    times, weights = read_counts(sample_weight, n), read_weights(importance, n)
-    unit = read_groups(groups, n, times)
+    counted, weights = read_counts(sample_weight, n), read_weights(importance, n)
+    unit = read_groups(groups, n, counted)
     check_count(n_resamples, "n_resamples", "resamples")
+    times = np.ones(n) if counted is None else counted
     table = as_table(p)
     top = table.max(axis=1)
-    if p_split is None:
-        difficulty = -top
-    else:
+    difficulty = -top
+    if p_split is not None:
         difficulty = as_float(p_split, "p_split")
         if difficulty.shape != (n,) or not np.isfinite(difficulty).all():
             raise InputError(f"p_split must be {n} finite numbers, one per case")
-    some = counts.sum(axis=1) > 0
+    voted = counts.sum(axis=1) > 0
     code = np.full(n, -1)
-    if some.any():
-        code[some] = difficulty_codes(
-            difficulty[some], top[some], None if times is None else times[some]
-        )
-    why = ""
-    if of_label:
-        why = _no_reader(counts, None if y is None else np.asarray(y), table, times)
+    if voted.any():
+        code[voted] = difficulty_codes(difficulty[voted], top[voted], times[voted])
+    why = _no_reader(counts, y, table, times) if of_label else ""
     rng = as_rng(seed)
     tests = []
     for number, name in enumerate(DIFFICULTIES):
@@ -233,14 +230,16 @@ def votes_by_difficulty(
         if len(inside) == 0:
             tests.append(DifficultyTest(name))
             continue
-        weight = np.ones(len(inside)) if times is None else times[inside]
-        own = read_groups(None if unit is None else unit[inside], len(inside))
-        here = counts[inside]
-        test = DifficultyTest(name, int(weight.sum()), int(weight @ here.sum(axis=1)), reason=why)
+        weight, votes_there = times[inside], counts[inside]
+        n_votes = int(weight @ votes_there.sum(axis=1))
+        test = DifficultyTest(name, int(weight.sum()), n_votes, reason=why)
         if weights is not None:
             weight = weights[inside]
         if not why:
-            test = _tested(test, here, p[inside], weight, own, of_label, n_resamples, rng)
+            inner = unit
+            if unit is not None:
+                inner = read_groups(unit[inside], len(inside))
+            test = _tested(test, votes_there, p[inside], weight, inner, of_label, n_resamples, rng)
         if weights is not None:
             test = replace(test, p_votes=nan, reason=why or UNTESTED)
         tests.append(test)
@@ -248,37 +247,36 @@ def votes_by_difficulty(
     return [replace(t, p_votes_holm=float(value)) for t, value in zip(tests, adjusted, strict=True)]
 
 
-def _no_reader(
-    counts: Int, y: NDArray[np.generic] | None, table: Float, times: Float | None
-) -> str:
+def _no_reader(counts: Int, y: ArrayLike | None, table: Float, times: Float) -> str:
     """Why no reader's probability follows from the label's; "" where one does."""
-    majority, clear = clear_majority(counts)
-    weight = clear * (1.0 if times is None else times)
-    if y is not None and 20.0 * weight @ (majority != y) > weight.sum():
-        return (
-            "more than one in twenty labels are not what most readers said, so p says nothing of votes: "
-            "give p_reader"
-        )
-    if y is not None and (one_way := _ties_one_way(counts, y, times)):
-        return one_way
-    if table.shape[1] > 2 and len(table) > MOST_INVERTED:
-        return f"of more than {MOST_INVERTED:,} cases of several classes votes judge p_reader alone"
+    if y is not None:
+        labels = np.asarray(y)
+        majority, clear = clear_majority(counts)
+        weight = clear * times
+        if 20.0 * weight @ (majority != labels) > weight.sum():
+            return (
+                "more than one in twenty labels are not what most readers said, so p says nothing of "
+                "votes: give p_reader"
+            )
+        if one_way := _ties_one_way(counts, labels, times):
+            return one_way
+    if table.shape[1] > 2 and len(table) > MAX_INVERTED:
+        return f"of more than {MAX_INVERTED:,} cases of several classes votes judge p_reader alone"
     return ""
 
 
-def _ties_one_way(counts: Int, y: NDArray[np.generic], times: Float | None) -> str:
+def _ties_one_way(counts: Int, y: NDArray[np.generic], times: Float) -> str:
     """Say that ties of two classes are not shared: T^-1 takes half of them for each; "" where they are."""
     most = counts == counts.max(axis=1, keepdims=True)
     tied = most.sum(axis=1) == 2
     last = most.shape[1] - 1 - most[:, ::-1].argmax(axis=1)
-    each = np.ones(len(y)) if times is None else times
     to_first, to_last = (
-        round(each[tied & (y == side)].sum()) for side in (most.argmax(axis=1), last)
+        round(times[tied & (y == side)].sum()) for side in (most.argmax(axis=1), last)
     )
     n_tied = to_first + to_last
     if 2.0 * bdtr(min(to_first, to_last), n_tied, 0.5) >= TIES_LEVEL:  # the sign test
         return ""
-    side, share = max(("first", to_first), ("last", to_last), key=lambda pair: pair[1])
+    share, side = max((to_first, "first"), (to_last, "last"))
     return (
         f"ties go one way ({share:,} of {n_tied:,} to the {side} of the tied classes), and what p implies "
         "for a vote is known only where they go either way alike: give p_reader"
@@ -294,29 +292,32 @@ class _Votes:
     def __init__(self, counts: Int, p: Float, weight: Float, of_label: bool) -> None:
         self.m = counts.sum(axis=1)
         self.weight, self.of_label = weight, of_label
-        self.top = None if p.ndim == 1 else p.argmax(axis=1)
-        event = counts[:, 1] if self.top is None else counts[np.arange(len(p)), self.top]
+        each, self.top = np.arange(len(p)), np.ones(len(p), dtype=np.int64)
+        self.z = reader_logits(as_table(p))
+        if p.ndim == 2:
+            self.top = p.argmax(axis=1)
+        event = counts[each, self.top]
         self.counts = np.column_stack([self.m - event, event])
-        inside = np.clip(p, EPS, 1.0 - EPS)
-        self.z = np.asarray(logit(inside) if self.top is None else np.log(inside))
 
     def at(self, rho: float) -> Float:
-        if self.top is None:
-            return self._two(rho) if self.of_label else self.z
-        z = reader_logit(self.z, rho, self.m) if self.of_label else self.z
+        z = self.z
+        if self.of_label and z.ndim == 1 and len(z) > _KNOTS:
+            z = self._interpolated(rho)
+        elif self.of_label:
+            z = reader_of(z, rho, self.m)
+        if z.ndim == 1:
+            return z
         chance = np.exp(z[np.arange(len(z)), self.top])
         return np.asarray(logit(np.clip(chance, EPS, 1.0 - EPS)))
 
-    def _two(self, rho: float) -> Float:
-        if len(self.z) <= _KNOTS:
-            return reader_logit(self.z, rho, self.m)
+    def _interpolated(self, rho: float) -> Float:
         out = np.empty(len(self.z))
         for size in np.unique(self.m).tolist():
-            here = self.m == size
-            sure = np.abs(self.z[here])  # T is odd in logits
+            alike = self.m == size
+            sure = np.abs(self.z[alike])  # T is odd in logits
             knots = np.quantile(sure, np.linspace(0.0, 1.0, _KNOTS))
-            reader = np.interp(sure, knots, reader_logit(knots, rho, size))
-            out[here] = np.copysign(reader, self.z[here])
+            reader = np.interp(sure, knots, reader_of(knots, rho, size))
+            out[alike] = np.copysign(reader, self.z[alike])
         return out
 
     def correlation(self) -> float:
@@ -325,26 +326,26 @@ class _Votes:
             return 0.0
 
         def loss(rho: float) -> float:
-            return -float(count_log_likelihood(self.counts, self.at(rho), rho) @ self.weight)
+            return -float(count_log_law(self.counts, self.at(rho), rho) @ self.weight)
 
-        xatol = 1e-3 if self.top is None or not self.of_label else 1e-2
+        xatol = 1e-2 if self.of_label and self.z.ndim == 2 else 1e-3
         best = minimize_scalar(
             loss, bounds=(0.0, MOST_RHO), method="bounded", options={"xatol": xatol}
         )
-        return float(best.x) if best.fun < loss(0.0) else 0.0
+        return 0.0 if best.fun >= loss(0.0) else float(best.x)
 
 
 def _correlations(counts: Int, p: Float, weight: Float, of_label: bool) -> tuple[Float, Float]:
     """rho around each case of a stratum, and the logit of its event there: (n,) each."""
     top = as_table(p).max(axis=1)
-    n_cells = int(np.clip(weight.sum() // CELL, 1, MOST_CELLS))
+    n_cells = int(np.clip(weight.sum() // CELL, 1, MAX_CELLS))
     cell = _cut(top, weight, n_cells)
     rho, z = np.empty(len(p)), np.empty(len(p))
     for number in np.unique(cell):
-        here = cell == number
-        votes = _Votes(counts[here], p[here], weight[here], of_label)
+        alike = cell == number
+        votes = _Votes(counts[alike], p[alike], weight[alike], of_label)
         value = votes.correlation()
-        rho[here], z[here] = value, votes.at(value)
+        rho[alike], z[alike] = value, votes.at(value)
     return rho, z
 
 
@@ -381,9 +382,9 @@ def _tested(
     worth = m / (1.0 + (m - 1.0) * rho)
     residual, variance = worth * (share - mu), worth * mu * (1.0 - mu)
     why = too_few(groups)
-    if groups is None and test.n < FEWEST_GROUPS:
-        why = f"too few cases ({test.n}, at least {FEWEST_GROUPS} are needed)"
-    if not why and w @ variance < LEAST_VARIANCE:
+    if groups is None and test.n < MIN_GROUPS:
+        why = f"too few cases ({test.n}, at least {MIN_GROUPS} are needed)"
+    if not why and w @ variance < MIN_VARIANCE:
         why = "its probabilities are too extreme to test"
     if why:
         return replace(test, reason=why)

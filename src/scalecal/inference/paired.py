@@ -51,11 +51,12 @@ def paired_t(a: ArrayLike, b: ArrayLike, *, level: float = 0.95) -> PairedResult
     from scipy.stats import t
 
     d = _paired(a, b)
-    n, mean = len(d), float(d.mean())
-    error = float(d.std(ddof=1)) / np.sqrt(n) if n > 1 else 0.0
+    n, mean, nan = len(d), float(d.mean()), float("nan")
+    if n == 1:
+        return PairedResult(mean, nan, nan, nan, n, "one pair only")
+    error = float(d.std(ddof=1)) / np.sqrt(n)
     if error <= 1e-12 * max(1.0, abs(mean)):
-        why = "one pair only" if n == 1 else "the differences do not vary"
-        return PairedResult(mean, float("nan"), float("nan"), float("nan"), n, why)
+        return PairedResult(mean, nan, nan, nan, n, "the differences do not vary")
     half = float(t.ppf((1 + level) / 2, n - 1)) * error
     p = 2.0 * float(t.sf(abs(mean / error), n - 1))
     return PairedResult(mean, mean - half, mean + half, p, n)
@@ -105,7 +106,7 @@ class Contrast:
     @property
     def change(self) -> float:
         """The difference as a share of the reference's value."""
-        return self.difference / self.reference if self.reference else float("nan")
+        return float("nan") if self.reference == 0.0 else self.difference / self.reference
 
     @property
     def p_value(self) -> float:
@@ -113,7 +114,9 @@ class Contrast:
 
         NaN where the noise of the cases is unknown, whatever the seeds say.
         """
-        return float(np.fmax(self.p_cases, self.p_seeds)) if np.isfinite(self.p_cases) else np.nan
+        if np.isnan(self.p_cases):
+            return float("nan")
+        return float(np.fmax(self.p_cases, self.p_seeds))
 
 
 def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Contrast:
@@ -134,7 +137,9 @@ def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Cont
     samples = centred(method.samples - reference.samples, difference)
     low, high = interval(samples, level)
     # Equal methods differ by nothing at all, on every resample.
-    p_seeds = 1.0 if np.array_equal(a, b) and len(common) > 1 else paired_t(a, b).p_value
+    p_seeds = paired_t(a, b).p_value
+    if np.array_equal(a, b) and len(common) > 1:
+        p_seeds = 1.0
     return Contrast(
         difference=difference,
         low=low,
@@ -183,10 +188,10 @@ def recovered_share(
     if not np.isfinite(to_reference).any():
         few = "too few cases or groups to judge the reference's gain"
         return RecoveredShare(nan, nan, nan, gain, baseline.n, few)
-    if gain <= 1e-12 or interval(to_reference, level)[0] <= 0:
-        chance = "the reference's gain may be chance"
-        reason = "the reference gains nothing here" if gain <= 1e-12 else chance
-        return RecoveredShare(nan, nan, nan, gain, baseline.n, reason)
+    if gain <= 1e-12:
+        return RecoveredShare(nan, nan, nan, gain, baseline.n, "the reference gains nothing here")
+    if interval(to_reference, level)[0] <= 0:
+        return RecoveredShare(nan, nan, nan, gain, baseline.n, "the reference's gain may be chance")
     low, high = interval((baseline.samples - method.samples) / to_reference, level)
     share = (baseline.value - method.value) / gain
     return RecoveredShare(share, low, high, gain, baseline.n)

@@ -27,8 +27,14 @@ from scalecal.checks import (
 )
 from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.binning import bin_index
-from scalecal.metrics.grouping import draw_uniforms, pair_covariance, too_few
-from scalecal.metrics.resampling import EXACT_CASES, draw_normal, read_dependence
+from scalecal.metrics.grouping import (
+    dependence,
+    draw_uniforms,
+    pair_covariance,
+    read_groups,
+    too_few,
+)
+from scalecal.metrics.resampling import EXACT_CASES, draw_normal
 from scalecal.metrics.reweighting import ClassWeights
 
 _LOGIT_BOUND = 36.0  # beyond it a float64 probability is 0 or 1
@@ -46,11 +52,12 @@ def _nearest_window(sorted_values: Float, queries: Float, k: int, ends: Int | No
     while the value leaving the window is farther away than the one entering it. Where values stand
     for several cases, `ends` is the number of cases up to each of them, and starts count cases.
     """
-    n = len(sorted_values) if ends is None else int(ends[-1])
+    n = int(ends[-1]) if ends is not None else len(sorted_values)
 
     def value(case: Int) -> Float:
-        index = case if ends is None else np.searchsorted(ends, case, side="right")
-        return sorted_values[index]
+        if ends is not None:
+            case = np.searchsorted(ends, case, side="right")
+        return sorted_values[case]
 
     start = np.empty(len(queries), dtype=np.int64)
     for part in blocks(len(queries), 1 << 18):
@@ -169,18 +176,21 @@ def selection_draws(
         raise InputError("the selection null takes positive-class probabilities, shape (n,)")
     times = read_counts(sample_weight, n)
     rng = as_rng(seed)
-    q = p if weights is None else weights.in_sample(p)
-    w0, w1 = (1.0, 1.0) if weights is None else (weights.negative, weights.positive)
-    unit, (share, _) = read_dependence(q, labels, groups, n_bins=n_bins, sample_weight=times)
+    if weights is None:
+        weights = ClassWeights(1.0, 1.0, 0.0)
+    q = weights.in_sample(p)
+    unit = read_groups(groups, n, times)
+    share, _ = dependence(labels, q, unit, bin_index(q, n_bins=n_bins), n_bins)
+    scarce = np.zeros(n_strata, dtype=bool)
     if unit is not None:
         scarce = np.array([bool(too_few(unit[code == s])) for s in range(n_strata)])
-    else:
-        scarce = np.zeros(n_strata, dtype=bool)
     residual = np.full((n_resamples, n_strata, n_bins), np.nan)
     count = np.zeros_like(residual)
     if labels.min() == labels.max() or scarce.all():
         return _draws(residual, count)
-    if (n if times is None else times.sum()) > EXACT_CASES:
+    if times is None:
+        times = np.ones(n)
+    if times.sum() > EXACT_CASES:
         limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours, weights)
         cell = bin_index(p, n_bins=n_bins)
         for s in np.flatnonzero(limit.size.any(axis=1) & ~scarce):
@@ -190,8 +200,7 @@ def selection_draws(
             sums = draw_normal(limit.mean[s], spread, n_resamples, rng)
             residual[:, s], count[:, s] = sums, limit.size[s]
         return _draws(residual, count)
-    if times is not None:
-        labels, p, q, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, q, code))
+    labels, p, q, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, q, code))
     # Equal predictions must not all share one window: break ties at random, far below any real gap.
     place = _logit(p) + 1e-7 * (rng.random(len(p)) - 0.5)
     neighbours: list[tuple[NDArray[Any], Int, int]] = []  # by label: codes in order, windows, size
@@ -206,18 +215,16 @@ def selection_draws(
         drawn = draw_uniforms(b, len(p), unit, share, rng) < q
         step = rng.random((b, len(p)))
         by_label = [c[start + (step * k).astype(np.int64)] for c, start, k in neighbours]
-        own = np.where(drawn, by_label[1], by_label[0])
+        stratum = np.where(drawn, by_label[1], by_label[0])
         # One more stratum for cases that have none.
-        cell = np.where(own < 0, n_strata, own).astype(np.int64) * n_bins + bin_of
+        cell = np.where(stratum < 0, n_strata, stratum).astype(np.int64) * n_bins + bin_of
         flat = (cell + np.arange(b)[:, None] * width).ravel()
         shape = (b, n_strata + 1, n_bins)
-        weight = None if weights is None else np.where(drawn, w1, w0)
-        excess = p - drawn if weight is None else weight * (p - drawn)
-        total = np.bincount(flat, weights=excess.ravel(), minlength=b * width)
-        residual[part] = total.reshape(shape)[:, :n_strata]
-        mass = None if weight is None else weight.ravel()
-        size = np.bincount(flat, weights=mass, minlength=b * width)
-        count[part] = size.reshape(shape)[:, :n_strata]
+        weight = np.where(drawn, weights.positive, weights.negative)
+        excess = weight * (p - drawn)
+        for out, values in ((residual, excess), (count, weight)):
+            total = np.bincount(flat, weights=values.ravel(), minlength=b * width)
+            out[part] = total.reshape(shape)[:, :n_strata]
         advance(b / n_resamples)
     count[:, scarce] = 0.0
     return _draws(residual, count)
@@ -247,11 +254,11 @@ def _limit_sums(
     labels: Int,
     p: Float,
     code: NDArray[Any],
-    times: Float | None,
+    times: Float,
     n_strata: int,
     n_bins: int,
     n_neighbours: int,
-    weights: ClassWeights | None,
+    weights: ClassWeights,
 ) -> _Limit:
     """Normal limit of every stratum's bin sums.
 
@@ -260,17 +267,17 @@ def _limit_sums(
     """
     value, row = np.unique(p, return_inverse=True)
     place, bin_of = _logit(value), bin_index(value, n_bins=n_bins)
-    q = value if weights is None else weights.in_sample(value)
-    w0, w1 = (1.0, 1.0) if weights is None else (weights.negative, weights.positive)
-    times = np.ones(len(p)) if times is None else times
+    q, w0, w1 = weights.in_sample(value), weights.negative, weights.positive
     mass = np.bincount(row, times, len(value))
     windows = []
     for label in (0, 1):
-        own = np.bincount(row[labels == label], times[labels == label], len(value))
-        some = own > 0
-        ends = None if own.max() == 1 else np.cumsum(own[some]).astype(np.int64)
-        k = int(min(n_neighbours, own.sum()))
-        windows.append((np.cumsum(own), _nearest_window(place[some], place, k, ends), k))
+        alike = np.bincount(row[labels == label], times[labels == label], len(value))
+        some = alike > 0
+        ends = None
+        if alike.max() > 1:  # else every value is one case, and no search for it is needed
+            ends = np.cumsum(alike[some]).astype(np.int64)
+        k = int(min(n_neighbours, alike.sum()))
+        windows.append((np.cumsum(alike), _nearest_window(place[some], place, k, ends), k))
     mean, variance = np.zeros((2, n_strata, n_bins))
     size, slope = np.zeros((n_strata, n_bins)), np.zeros((n_strata, len(p)))
     for s in range(n_strata):

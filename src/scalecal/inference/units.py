@@ -2,20 +2,21 @@
 
 A bootstrap of many statistics at once is one matrix product: weights of the units (resamples x
 units) times what each unit adds to each sum (units x sums). A unit is a case, or a group (patient,
-slide) where there are any; beyond `MOST_UNITS` units they are pooled at random, groups kept whole,
+slide) where there are any; beyond `MAX_UNITS` units they are pooled at random, groups kept whole,
 which leaves the variance of sums as it was and the cost independent of the number of cases. Of
 weighted cases only the mean and covariance of such pools are needed: they are drawn from the normal
 law that has both.
 
 Intervals of single metrics need no bootstrap: `unit_interval` has them from what each unit adds. With
 few units, or units of very different size, both kinds widen by Student's t with the number of equal
-units that would be worth as much (`effective_units`); below `FEWEST_GROUPS` units there is none.
+units that would be worth as much (`effective_units`); below `MIN_GROUPS` units there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +25,7 @@ from scipy.special import expit, logit, stdtrit
 from scalecal.checks import Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.columns import Scale
-from scalecal.metrics.grouping import FEWEST_GROUPS, MOST_UNITS, pooled, read_groups
+from scalecal.metrics.grouping import MAX_UNITS, MIN_GROUPS, pooled, read_groups
 from scalecal.metrics.reweighting import ClassWeights
 
 NORMAL_95 = 1.959963984540054
@@ -42,10 +43,6 @@ class Importance:
     weight: Float
     label: Int
     classes: Float
-
-    def take(self, cases: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Importance:
-        """The weights of some of the cases."""
-        return Importance(self.weight[cases], self.label[cases], self.classes)
 
 
 @dataclass(frozen=True)
@@ -81,11 +78,16 @@ class Units:
         """Units of n cases: the cases, or their groups, pooled when they are too many."""
         times = read_counts(sample_weight, n)
         group = read_groups(groups, n, times)
-        code = np.arange(n, dtype=np.int64) if group is None else group
         if times is not None:
-            return cls(code, min(int(times.sum()), MOST_UNITS), None, times, seed)
+            return cls.of_rows(times, seed)
+        code = np.arange(n, dtype=np.int64) if group is None else group
         code = pooled(code, as_rng(seed))
         return cls(code, int(code.max()) + 1, group, None, seed)
+
+    @classmethod
+    def of_rows(cls, times: Float, seed: int) -> Units:
+        """Units of rows that stand for so many cases each."""
+        return cls(np.arange(len(times)), min(int(times.sum()), MAX_UNITS), None, times, seed)
 
     def weighted(self, y: Int, prevalence: float) -> Units:
         """Units of the same cases, all of a sample, whose classes stand for another prevalence."""
@@ -102,13 +104,16 @@ class Units:
 
     def within(self, cases: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Units:
         """Units of some of the cases; units that have none of them stay, with nothing to add."""
-        group = None if self.group is None else self.group[cases]
-        if self.times is None:
-            importance = None if self.importance is None else self.importance.take(cases)
-            return Units(self.code[cases], self.count, group, None, self.seed, importance)
-        times = self.times[cases]
-        count = min(int(times.sum()), MOST_UNITS)
-        return Units(np.arange(len(times)), count, None, times, self.seed)
+        if self.times is not None:
+            return self.of_rows(self.times[cases], self.seed)
+        group, importance = self.group, self.importance
+        if group is not None:
+            group = group[cases]
+        if importance is not None:
+            importance = replace(
+                importance, weight=importance.weight[cases], label=importance.label[cases]
+            )
+        return replace(self, code=self.code[cases], group=group, importance=importance)
 
     @property
     def n(self) -> int:
@@ -127,18 +132,19 @@ class Units:
         if self.times is None:
             for part in blocks(len(self.code), 1 << 17):
                 for name, value in terms(part, self.within(part)).items():
-                    out[name] = out[name] + value if name in out else value
+                    out[name] = value + out.get(name, 0.0)
             return out
-        first, second = np.zeros(0), np.zeros((0, 0))
+        first: Any = 0.0
+        second: Any = 0.0
         for part in blocks(len(self.code), 1 << 14):
             w = self.times[part]
             out = terms(part, Units(np.arange(len(w)), len(w)))
             matrix = np.concatenate(list(out.values()), axis=1)
-            if not len(first):
-                first, second = np.zeros(matrix.shape[1]), np.zeros((matrix.shape[1],) * 2)
-            first += w @ matrix
-            second += matrix.T @ (w[:, None] * matrix)
-        return _split_like(out, self._pools(first, second))
+            first = first + w @ matrix
+            second = second + matrix.T @ (w[:, None] * matrix)
+        edges = np.cumsum([value.shape[1] for value in out.values()])[:-1]
+        parts = np.split(self._pools(first, second), edges, axis=1)
+        return dict(zip(out, parts, strict=True))
 
     def _pools(self, first: Float, second: Float) -> Float:
         """Draw what each of `count` random pools of the cases adds, given the sums and their squares."""
@@ -174,24 +180,18 @@ class Units:
         """
         if self.importance is None:
             return self._sums(values, cell, n_cells)
-        own = self.importance
-        out = self._sums(values * own.weight, cell, n_cells)
-        by_class = np.stack(
-            [
-                Units(np.zeros(len(values), dtype=np.int64), 1)._sums(
-                    np.where(own.label == label, values * own.weight, 0.0), cell, n_cells
-                )[0]
-                for label in (0, 1)
-            ]
-        )
-        share = own.classes / own.classes.sum(axis=0)
-        even = own.classes.sum(axis=1) / own.classes.sum()
+        values, classes = values * self.importance.weight, self.importance.classes
+        out = self._sums(values, cell, n_cells)
+        by_class = Units(self.importance.label, 2)._sums(values, cell, n_cells)
+        share = classes / classes.sum(axis=0)
+        even = classes.sum(axis=1) / classes.sum()
         return np.asarray(out - share @ by_class + even[:, None] * by_class.sum(axis=0))
 
     def size(self, values: Float, cell: Int | None = None, n_cells: int = 1) -> Float:
         """As `total`, but sums of weighted cases as they are."""
-        weight = 1.0 if self.importance is None else self.importance.weight
-        return self._sums(values * weight, cell, n_cells)
+        if self.importance is not None:
+            values = values * self.importance.weight
+        return self._sums(values, cell, n_cells)
 
     def _sums(self, values: Float, cell: Int | None, n_cells: int) -> Float:
         if cell is None:
@@ -211,12 +211,6 @@ def weights(n_units: int, n_resamples: int, rng: np.random.Generator) -> Iterato
         drawn += np.arange(b)[:, None] * n_units
         flat = np.bincount(drawn.ravel(), minlength=b * n_units)
         yield flat.reshape(b, n_units).astype(np.float64)
-
-
-def _split_like(totals: Mapping[str, Float], matrix: Float) -> dict[str, Float]:
-    """Give the columns of a matrix the names that `totals` had before they were joined."""
-    edges = np.cumsum([t.shape[1] for t in totals.values()])[:-1]
-    return dict(zip(totals, np.split(matrix, edges, axis=1), strict=True))
 
 
 def centred(samples: Float, value: float) -> Float:
@@ -247,14 +241,14 @@ def effective_units(size: Float) -> float:
     (2.0, 1.4578313253012047)
     """
     squares = float((size**2).sum())
-    return float(size.sum()) ** 2 / squares if squares > 0 else 0.0
+    return 0.0 if squares == 0.0 else float(size.sum()) ** 2 / squares
 
 
 def standard_errors(size: Float, degrees: float = np.inf, level: float = 0.95) -> float:
     """How many standard errors to either side an interval over units of these sizes has.
 
     Student's t with ``effective_units - 1`` degrees of freedom, or fewer where `degrees` says so, and
-    the correction of a variance that was divided by the number of units. NaN below `FEWEST_GROUPS`.
+    the correction of a variance that was divided by the number of units. NaN below `MIN_GROUPS`.
 
     Examples
     --------
@@ -263,7 +257,7 @@ def standard_errors(size: Float, degrees: float = np.inf, level: float = 0.95) -
     >>> standard_errors(np.ones(3))
     nan
     """
-    if int((size > 0).sum()) < FEWEST_GROUPS:
+    if int((size > 0).sum()) < MIN_GROUPS:
         return float("nan")
     worth = effective_units(size)
     least = max(1.0, min(degrees, worth - 1.0))
@@ -307,11 +301,16 @@ def unit_interval(
     if not np.isfinite(value) or np.isnan(standard_errors(size)):
         return float("nan"), float("nan")
     if scale == "logit" and not 0.0 < value < 1.0:
-        end = 1.0 / (1.0 + standard_errors(size) ** 2 / (count if worth is None else worth))
-        return (end, 1.0) if value >= 1.0 else (0.0, 1.0 - end)
+        if worth is None:
+            worth = count
+        end = 1.0 / (1.0 + standard_errors(size) ** 2 / worth)
+        if value >= 1.0:
+            return end, 1.0
+        return 0.0, 1.0 - end
     second, fourth = float((parts**2).sum()), float((parts**4).sum())
-    noise = fourth - second**2 / count
-    degrees = 2.0 * second**2 / noise if noise > 0 else np.inf
+    noise, degrees = fourth - second**2 / count, np.inf
+    if noise > 0:
+        degrees = 2.0 * second**2 / noise
     half = standard_errors(size, degrees) * float(np.sqrt(second))
     if scale == "logit":
         middle, reach = logit(value), half / (value * (1.0 - value))
@@ -323,7 +322,7 @@ def unit_interval(
 
 
 def stretched(samples: Float, size: Float) -> Float:
-    """Widen resampled values about their mean as few or unequal units demand; NaN below `FEWEST_GROUPS`.
+    """Widen resampled values about their mean as few or unequal units demand; NaN below `MIN_GROUPS`.
 
     A bootstrap of G units has a variance smaller by 1 / G, and its percentiles are normal ones.
 

@@ -27,7 +27,6 @@ from scalecal.checks import (
     Int,
     as_array,
     check_counts,
-    check_labels,
     check_probs,
     check_same_length,
     check_targets,
@@ -170,9 +169,7 @@ class Sample:
 
 
 def _rows_of(column: NDArray[Any] | None, rows: slice | NDArray[Any]) -> Any:
-    if column is None or len(column) == 0:  # a sample that votes judge has no labels
-        return column
-    return column[rows]
+    return column if column is None or len(column) == 0 else column[rows]
 
 
 class Groups(NamedTuple):
@@ -216,8 +213,10 @@ def read_weights(sample_weight: ArrayLike | None, n: int) -> Float | None:
 def read_counts(sample_weight: ArrayLike | None, n: int) -> Float | None:
     """Return weights that must be whole numbers, as float64, or None."""
     weights = read_weights(sample_weight, n)
-    if weights is not None and (weights != np.floor(weights)).any():
-        broken = weights != np.floor(weights)
+    if weights is None:
+        return None
+    broken = weights != np.floor(weights)
+    if broken.any():
         raise InputError(
             f"sample_weight must count cases here, got {weights[broken][0]:g} at {rows(broken)}"
         )
@@ -229,7 +228,7 @@ def event_probs(probs: ArrayLike) -> Float:
     p = read_probs(probs)
     if p.ndim == 1:
         return p
-    return p[:, 1] if p.shape[1] == 2 else p.max(axis=1)
+    return p[:, 1] if p.shape[1] == 2 else np.asarray(p.max(axis=1))
 
 
 def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Sample:
@@ -244,19 +243,10 @@ def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None =
     (array([1., 0.]), array([0.6, 0.5]))
     """
     p = read_probs(probs)
-    if p.ndim == 2 and p.shape[1] > 2:
-        raw = as_array(y, "y")
-        if raw.ndim == 2:
-            return read_sample(raw, p, sample_weight).event
-        labels, top = check_labels(raw, p.shape[1]), p.argmax(axis=1)
-        check_same_length(y=labels, probs=p)
-        event = (labels == top).astype(np.float64)
-        p = np.take_along_axis(p, top[:, None], axis=1)[:, 0]
-    else:
-        event = _read_two(y)
-        if p.ndim == 2:
-            p = p[:, 1]
-        check_same_length(y=event, probs=p)
+    if p.shape[1:] not in ((), (2,)):
+        return read_sample(y, p, sample_weight).event
+    event, p = _read_two(y), event_probs(p)
+    check_same_length(y=event, probs=p)
     return Sample(event, p, read_weights(sample_weight, len(p)))
 
 
@@ -265,9 +255,7 @@ def _read_two(y: ArrayLike) -> NDArray[Any]:
     raw = as_array(y, "y")
     if raw.ndim != 1 or len(raw) == 0 or not _plainly_in_unit(raw):
         return check_targets(raw, 2)
-    if raw.dtype.kind == "b":  # so that arithmetic is arithmetic
-        return raw.view(np.uint8)
-    return raw
+    return raw.view(np.uint8) if raw.dtype.kind == "b" else raw
 
 
 def read_hard_event(
@@ -275,21 +263,19 @@ def read_hard_event(
 ) -> Sample:
     """Return the event of each case, and fail on soft labels."""
     event = read_event(y, probs, sample_weight)
-    for part in blocks(len(event.p)):
-        soft = (event.y[part] != 0) & (event.y[part] != 1)
-        if soft.any():
-            raise InputError(
-                f"y must be hard labels here, got {event.y[part][soft][0]:g} at "
-                f"{rows(np.concatenate([np.zeros(part.start, bool), soft]))}. A test of calibration "
-                "needs what happened, not a share of it."
-            )
+    soft = (event.y != 0) & (event.y != 1)
+    if soft.any():
+        raise InputError(
+            f"y must be hard labels here, got {event.y[soft][0]:g} at {rows(soft)}. A test of "
+            "calibration needs what happened, not a share of it."
+        )
     return event
 
 
 def read_sample(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None = None) -> Sample:
     """Return two classes as their event, and more with their targets and probabilities (n, C)."""
     p = read_probs(probs)
-    if p.ndim == 1 or p.shape[1] == 2:
+    if p.shape[1:] in ((), (2,)):
         sample = read_event(y, p, sample_weight)
         return replace(sample, y=sample.y.astype(np.float64, copy=False))
     target = check_targets(y, p.shape[1])
@@ -347,10 +333,11 @@ def group_by_p(sample: Sample) -> Groups:
     starts = np.flatnonzero(new)
     if len(starts) == len(p):
         return Groups(p, np.ones(len(p)) if weights is None else weights, positive)
-    if weights is None:
-        weight = np.diff(starts, append=len(p)).astype(np.float64)
-    else:
-        weight = np.add.reduceat(weights, starts)
+    weight = (
+        np.diff(starts, append=len(p)).astype(np.float64)
+        if weights is None
+        else np.add.reduceat(weights, starts)
+    )
     return Groups(p[starts], weight, np.add.reduceat(positive, starts))
 
 
@@ -362,4 +349,4 @@ def as_table(probs: Float) -> Float:
     >>> as_table(np.array([0.25])).tolist()
     [[0.75, 0.25]]
     """
-    return np.column_stack([1.0 - probs, probs]) if probs.ndim == 1 else probs
+    return probs if probs.ndim == 2 else np.column_stack([1.0 - probs, probs])

@@ -1,4 +1,7 @@
-"""Bins of predicted probability: of equal width or of equal mass.
+"""Bins of predicted probability, and calibration errors: ECE, its unbiased square, and smECE.
+
+Every calibration error is above zero for a perfectly calibrated model on finitely many cases, except
+`debiased_error`, whose mean is then zero. Read them beside `scalecal.metrics.noise_floor`.
 
 Equal width: bin k of `n_bins` holds ``k / n_bins <= p < (k + 1) / n_bins``, and the last one holds
 p = 1 as well. The edges are the float64 numbers ``k / n_bins``, and a probability equal to an edge
@@ -92,24 +95,12 @@ def width_binner(n_bins: int) -> Binner:
     return index
 
 
-def mass_cuts(middle: Float, total: float, n_bins: int) -> NDArray[np.intp]:
-    """Return where bins 1 .. n_bins - 1 of equal mass begin among distinct values in order.
-
-    `middle` is the mass below each value plus half its own, `total` the mass of all.
-    """
-    edges: Float = np.arange(1, n_bins) * total / n_bins
-    return np.searchsorted(middle, edges)
-
-
 def _mass_binner(p: Float, n_bins: int, weights: Float | None) -> Binner:
-    if weights is None:
-        values, mass = np.unique(p, return_counts=True)
-    else:
-        values, inverse = np.unique(p, return_inverse=True)
-        mass = np.bincount(inverse, weights)
+    values, place = np.unique(p, return_inverse=True)
+    mass = np.bincount(place, weights)
     cumulative = np.cumsum(mass)
-    cuts = mass_cuts(cumulative - 0.5 * mass, float(cumulative[-1]), n_bins)
-    begins = np.append(values, np.inf)[cuts]
+    edges: Float = np.arange(1, n_bins) * float(cumulative[-1]) / n_bins
+    begins = np.append(values, np.inf)[np.searchsorted(cumulative - 0.5 * mass, edges)]
 
     def index(block: Float) -> NDArray[np.intp]:
         return np.searchsorted(begins, block, side="right")
@@ -218,3 +209,155 @@ def bins(
     filled = np.where(weight > 0, weight, np.nan)
     mean_p = sum_p / filled
     return Bins(lo, hi, count, weight, mean_p, mean_p - residual / filled, residual)
+
+
+GRID = 4096  # cells of [0, 1] in `smece`; a power of two, so that p * GRID is exact
+
+
+def ece(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "width",
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Expected calibration error: ``sum_b |sum_{i in b} (p_i - y_i)| / n``.
+
+    Two classes: of the positive class. More: of the top label, also called confidence ECE.
+
+    Parameters
+    ----------
+    y : array of shape (n,), or (n, C) soft labels
+        Labels 0 / 1, soft labels between, or class numbers where there are more classes.
+    probs : array of shape (n,) or (n, C)
+        Probabilities of the positive class, or of all classes.
+    n_bins : int
+    binning : {"width", "mass"}
+        Bins are closed on the left; the last one holds p = 1 as well. See
+        `scalecal.metrics.binning` for edges and ties.
+    sample_weight : array of shape (n,), optional
+
+    References
+    ----------
+    Naeini, Cooper, Hauskrecht (2015), AAAI. Guo et al. (2017), ICML.
+
+    Examples
+    --------
+    >>> round(ece([0, 1, 1, 1], [0.1, 0.4, 0.9, 1.0]), 6)
+    0.2
+    """
+    event = read_event(y, probs, sample_weight)
+    index = binner(event.p, n_bins, binning, event.weights)
+    return float(mean_gap(residual_sums(event, index, n_bins) / event.total))
+
+
+def binned(sample: Sample, function: Callable[[Float], Float]) -> float:
+    """A function of the sums of ``p - y`` in bins of equal width, as shares of all cases."""
+    event, n_bins = sample.event, sample.n_bins
+    return float(function(residual_sums(event, width_binner(n_bins), n_bins) / event.total))
+
+
+def mean_gap(residuals: Float) -> Float:
+    """ECE from each bin's sum of ``p - y`` as a share of all cases, (..., n_bins)."""
+    return np.asarray(np.abs(residuals).sum(axis=-1))
+
+
+def debiased_error(
+    y: ArrayLike,
+    probs: ArrayLike,
+    *,
+    n_bins: int = 15,
+    binning: Binning = "mass",
+    sample_weight: ArrayLike | None = None,
+) -> float:
+    """Squared calibration error without the bias of finite bins; below zero is possible.
+
+    With residuals r in bin b this is ``sum_b (n_b / N) [mean(r)^2 - var(r) / n_b]``, the variance
+    taken with ``n_b - 1``: in each bin the mean product of the residuals of two different cases.
+    Its mean is zero for a calibrated model. Bins of one case are left out; if none is left the
+    answer is NaN.
+
+    Parameters as `ece`.
+
+    References
+    ----------
+    Broecker (2012), Climate Dynamics. Ferro, Fricker (2012), QJRMS. Kumar, Liang, Ma (2019),
+    NeurIPS.
+
+    Examples
+    --------
+    >>> round(debiased_error([0, 0, 1, 1], [0.3, 0.3, 0.9, 0.9], n_bins=2), 6)
+    0.05
+    """
+    event = read_event(y, probs, sample_weight)
+    return pair_product(event, binner(event.p, n_bins, binning, event.weights), n_bins)
+
+
+def debiased(sample: Sample) -> float:
+    """`debiased_error` in bins of equal mass; NaN where weights do not count cases."""
+    if sample.importance:
+        return float("nan")
+    event, n_bins = sample.event, sample.n_bins
+    return pair_product(event, binner(event.p, n_bins, "mass", event.weights), n_bins)
+
+
+def pair_product(event: Sample, index: Binner, n_bins: int) -> float:
+    """Mean product of the residuals of two different cases of a bin, averaged over the bins."""
+    weight, first, second = bin_sums(
+        event, index, n_bins, lambda y, p: [np.ones_like(p), p - y, (p - y) ** 2]
+    )
+    pairs = weight**2 - weight
+    # A bin with one case has no pair; what is left of it after rounding must not count.
+    used = pairs > 1e-12 * weight**2
+    if not used.any():
+        return float("nan")
+    product = (first[used] ** 2 - second[used]) / pairs[used]
+    return float(weight[used] @ product / weight[used].sum())
+
+
+def smece(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:
+    """Smooth calibration error, at the bandwidth that equals the error itself.
+
+    The residuals ``y - p`` are smoothed along p by a Gaussian reflected at 0 and 1; the error at
+    bandwidth s is the integral of the absolute smoothed residual. It falls as s grows, so there is
+    one s at which both are equal: that value is returned. No number of bins has to be chosen.
+
+    On a regular grid a reflected Gaussian is a multiplier of the cosine transform,
+    ``exp(-(pi k s)^2 / 2)``, so after one bincount of the cases on 4,096 cells the cost does not
+    depend on n.
+
+    Parameters
+    ----------
+    y, probs, sample_weight
+        As `ece`.
+
+    References
+    ----------
+    Blasiok, Nakkiran (2024), ICLR.
+
+    Examples
+    --------
+    >>> round(smece([0, 1] * 50, [0.5] * 100), 6)
+    0.0
+    >>> round(smece([1] * 50, [0.8] * 50), 3)
+    0.2
+    """
+    return smooth_error(read_event(y, probs, sample_weight))
+
+
+def smooth_error(sample: Sample) -> float:
+    """`smece` of a sample."""
+    from scipy.fft import dct, idct
+    from scipy.optimize import brentq
+
+    event = sample.event
+    residual = residual_sums(event, binner(event.p, GRID, "width"), GRID) / event.total
+    spectrum = dct(residual, norm="ortho")
+    decay = -0.5 * (np.pi * np.arange(GRID)) ** 2
+
+    def error(width: float) -> float:
+        return float(np.abs(idct(spectrum * np.exp(decay * width**2), norm="ortho")).sum())
+
+    # The error is at most 1, and no residual at all makes the width 0.
+    return error(brentq(lambda width: error(width) - width, 0.0, 2.0, xtol=1e-10))

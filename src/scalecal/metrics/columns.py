@@ -13,15 +13,18 @@ from functools import partial
 from typing import Literal
 
 from scalecal.checks import Float
-from scalecal.metrics import calibration, vote_scores
+from scalecal.metrics import binning, vote_scores
 from scalecal.metrics.arguments import Sample, Term
-from scalecal.metrics.discrimination import accuracy_term, area, placements, risk_area
-from scalecal.metrics.proper import (
+from scalecal.metrics.label_scores import (
+    accuracy_term,
+    area,
     brier_term,
     entropy_term,
     gap_term,
     nll_term,
     overconfidence_term,
+    placements,
+    risk_area,
 )
 from scalecal.metrics.resampling import sample_floor
 
@@ -139,14 +142,9 @@ class Metric(Column):
         if self.pairs is not None:
             return area(sample)
         if self.bins is not None:
-            return calibration.binned(sample, self.bins)
+            return binning.binned(sample, self.bins)
         assert self.function is not None
         return self.function(sample)
-
-
-def _of_labels(function: Callable[..., float], sample: Sample) -> float:
-    """A public metric of a sample."""
-    return function(sample.y, sample.p, sample_weight=sample.weights)
 
 
 _votes = partial(Metric, votes=True, least_votes=1)
@@ -160,7 +158,7 @@ METRICS: dict[str, Metric] = {
             "Expected calibration error, in bins of equal width",
             "lower",
             "floor",
-            bins=calibration.mean_gap,
+            bins=binning.mean_gap,
             expected=sample_floor,
             main=True,
             tested=True,
@@ -170,7 +168,7 @@ METRICS: dict[str, Metric] = {
             "debiased error",
             "Squared calibration error without the bias of finite bins; may be negative",
             "zero",
-            function=calibration.debiased,
+            function=binning.debiased,
             scale="plain",
             expected=lambda _: 0.0,
             cheap=False,
@@ -181,7 +179,7 @@ METRICS: dict[str, Metric] = {
             "smECE",
             "Calibration error by kernel smoothing, without bins",
             "lower",
-            function=calibration.smooth_error,
+            function=binning.smooth_error,
             cheap=False,
             shown=False,
         ),
@@ -354,42 +352,6 @@ METRICS: dict[str, Metric] = {
             cheap=False,
             shown=False,
         ),
-        Metric(
-            "mce",
-            "MCE",
-            "Largest gap of a bin",
-            "lower",
-            function=partial(_of_labels, calibration.mce),
-            in_audit=False,
-            compared=False,
-        ),
-        Metric(
-            "classwise_ece",
-            "class-wise ECE",
-            "Mean ECE of each class against the rest",
-            "lower",
-            function=partial(_of_labels, calibration.classwise_ece),
-            in_audit=False,
-            compared=False,
-        ),
-        Metric(
-            "top_label_ece",
-            "top-label ECE",
-            "ECE of the predicted class",
-            "lower",
-            function=partial(_of_labels, calibration.top_label_ece),
-            in_audit=False,
-            compared=False,
-        ),
-        Metric(
-            "ece_sweep",
-            "ECE sweep",
-            "ECE with as many bins as stay monotone",
-            "lower",
-            function=partial(_of_labels, calibration.ece_sweep),
-            in_audit=False,
-            compared=False,
-        ),
     )
 }
 """Every metric by its key, in the order in which tables show them."""
@@ -403,8 +365,8 @@ def chosen(test: Callable[[Metric], object]) -> list[str]:
     >>> chosen(lambda metric: metric.tested)
     ['ece', 'nll', 'vote_nll', 'brier', 'auc', 'accuracy']
     """
-    found = [metric for metric in METRICS.values() if test(metric)]
-    return [metric.key for metric in sorted(found, key=lambda metric: not metric.main)]
+    passed = [metric for metric in METRICS.values() if test(metric)]
+    return [metric.key for metric in sorted(passed, key=lambda metric: not metric.main)]
 
 
 def _ends(column: Column) -> Iterator[Column]:
@@ -425,112 +387,116 @@ def _with_ends(metric: Metric) -> Iterator[Column]:
         yield from _ends(metric)
 
 
-def _test(name: str, title: str, meaning: str, votes: bool = False) -> Iterator[Column]:
+def _test(name: str, title: str, meaning: str, votes: bool = False) -> tuple[Column, Column]:
     """A test's p-value, and the same adjusted for the number of strata."""
-    yield Column(
+    plain = Column(
         f"p_{name}",
         f"p({title}), unadjusted",
         f"{meaning}; p-value, not adjusted",
         format="p",
         votes=votes,
     )
-    yield Column(
+    adjusted = Column(
         f"p_{name}_holm",
         f"p({title})",
         f"{meaning}; p-value, adjusted for the number of strata (Holm)",
         format="p",
         votes=votes,
     )
+    return plain, adjusted
 
 
-def _case_columns() -> Iterator[Column]:
-    """What the cases are."""
-    yield Column("name", "stratum", "Stratum, or overall", format="text")
-    yield Column("n", "n", "Cases", format="count")
-    yield Column("n_groups", "groups", "Groups (patients, slides) among them", format="count")
-    yield Column(
+_CASES = (
+    Column("name", "stratum", "Stratum, or overall", format="text"),
+    Column("n", "n", "Cases", format="count"),
+    Column("n_groups", "groups", "Groups (patients, slides) among them", format="count"),
+    Column(
         "prevalence",
         "prev.",
         "Share of positive labels; with more than two classes, of the commonest",
-    )
-    yield Column(
+    ),
+    Column(
         "mean_p",
         "mean p",
         "Mean probability of the positive class; with more, of the predicted one",
-    )
+    ),
+)
 
+_NULL = "of a calibrated model's ECE in a stratum chosen as this one was"
+# What chance makes of ECE, and the tests of calibration: they stand beside ECE.
+_BESIDE_ECE = (
+    Column("floor", "floor", "ECE that a calibrated model shows on average on so many cases"),
+    Column("floor_high", "floor, 95 %", "95th percentile of a calibrated model's ECE"),
+    Column("excess", "excess", "ECE less its floor", "zero"),
+    Column("null", "null", f"Mean {_NULL}, selection by the votes included"),
+    Column("null_low", "null, 5 %", f"5th percentile {_NULL}"),
+    Column("null_high", "null, 95 %", f"95th percentile {_NULL}"),
+    Column("null_rank", "rank in null", "Share of calibrated models with a lower ECE there"),
+    *_test("null", "null", "ECE no larger than a calibrated model's in the same stratum"),
+    *_test("cox", "Cox", "Cox's test of calibration"),
+    Column("cox_intercept", "Cox intercept", "Above 0: probabilities too low", "zero"),
+    Column("cox_slope", "Cox slope", "Below 1: probabilities too extreme"),
+    *_test("kuiper", "Kuiper", "Kuiper's test of calibration"),
+    *_test("spiegelhalter", "Spiegelhalter", "Spiegelhalter's test of calibration"),
+    *_test("consistency", "consistency", "ECE no larger than a calibrated model's"),
+)
 
-def _chance_columns() -> Iterator[Column]:
-    """What chance makes of ECE, and the tests of calibration: they stand beside ECE."""
-    yield Column("floor", "floor", "ECE that a calibrated model shows on average on so many cases")
-    yield Column("floor_high", "floor, 95 %", "95th percentile of a calibrated model's ECE")
-    yield Column("excess", "excess", "ECE less its floor", "zero")
-    null = "of a calibrated model's ECE in a stratum chosen as this one was"
-    yield Column("null", "null", f"Mean {null}, selection by the votes included")
-    yield Column("null_low", "null, 5 %", f"5th percentile {null}")
-    yield Column("null_high", "null, 95 %", f"95th percentile {null}")
-    yield Column("null_rank", "rank in null", "Share of calibrated models with a lower ECE there")
-    yield from _test("null", "null", "ECE no larger than a calibrated model's in the same stratum")
-    yield from _test("cox", "Cox", "Cox's test of calibration")
-    yield Column("cox_intercept", "Cox intercept", "Above 0: probabilities too low", "zero")
-    yield Column("cox_slope", "Cox slope", "Below 1: probabilities too extreme")
-    yield from _test("kuiper", "Kuiper", "Kuiper's test of calibration")
-    yield from _test("spiegelhalter", "Spiegelhalter", "Spiegelhalter's test of calibration")
-    yield from _test("consistency", "consistency", "ECE no larger than a calibrated model's")
-
-
-def _vote_columns() -> Iterator[Column]:
-    """What is said of the votes beside the metrics that they judge."""
-    yield from _test(
-        "votes",
-        "votes",
-        "Votes against the probability of a vote within strata of predicted difficulty",
-        votes=True,
-    )
-    yield Column(
-        "vote_mean_p",
-        "mean vote p",
-        "Mean probability of the votes that `vote_share` counts",
-        votes=True,
-    )
-    yield Column(
-        "vote_confidence",
-        "says",
-        "Mean probability that a reader votes for the class that the model prefers",
-        votes=True,
-    )
-    yield Column("vote_agreement", "votes say", "Share of the votes for that class", votes=True)
-    too_sure = Column(
-        "vote_overconfidence",
-        "too sure",
-        "What the model says less what the votes say, of the class that it prefers",
-        "zero",
-        votes=True,
-    )
-    yield too_sure
-    yield from _ends(too_sure)
-    yield Column(
-        "vote_rho",
-        "rho",
-        "Correlation of two votes on a case that their probability does not explain",
-        votes=True,
-    )
-
-
-def _all_columns() -> Iterator[Column]:
-    metrics = METRICS.values()
-    yield from _case_columns()
-    for metric in (m for m in metrics if m.in_audit and not m.votes):
-        yield from _with_ends(metric)
-        if metric.key == "ece":
-            yield from _chance_columns()
-    yield Column("n_votes", "votes", "Readers' votes on these cases", format="count", votes=True)
-    yield Column(
+_BEFORE_VOTES = (
+    Column("n_votes", "votes", "Readers' votes on these cases", format="count", votes=True),
+    Column(
         "vote_share",
         "vote share",
         "Mean share of positive votes; with more than two classes, of those for the top class",
         votes=True,
-    )
+    ),
+)
+
+_OVERCONFIDENCE = Column(
+    "vote_overconfidence",
+    "too sure",
+    "What the model says less what the votes say, of the class that it prefers",
+    "zero",
+    votes=True,
+)
+_AFTER_VOTES = (
+    *_test(
+        "votes",
+        "votes",
+        "Votes against the probability of a vote within strata of predicted difficulty",
+        votes=True,
+    ),
+    Column(
+        "vote_mean_p",
+        "mean vote p",
+        "Mean probability of the votes that `vote_share` counts",
+        votes=True,
+    ),
+    Column(
+        "vote_confidence",
+        "says",
+        "Mean probability that a reader votes for the class that the model prefers",
+        votes=True,
+    ),
+    Column("vote_agreement", "votes say", "Share of the votes for that class", votes=True),
+    _OVERCONFIDENCE,
+    *_ends(_OVERCONFIDENCE),
+    Column(
+        "vote_rho",
+        "rho",
+        "Correlation of two votes on a case that their probability does not explain",
+        votes=True,
+    ),
+)
+
+
+def _all_columns() -> Iterator[Column]:
+    metrics = METRICS.values()
+    yield from _CASES
+    for metric in (m for m in metrics if m.in_audit and not m.votes):
+        yield from _with_ends(metric)
+        if metric.key == "ece":
+            yield from _BESIDE_ECE
+    yield from _BEFORE_VOTES
     for metric in (m for m in metrics if m.in_audit and m.votes):
         yield from _with_ends(metric)
     for metric in (m for m in metrics if m.floor == f"{m.key}_floor"):
@@ -541,7 +507,7 @@ def _all_columns() -> Iterator[Column]:
             f"{metric.title} of {truth} on average",
             votes=metric.votes,
         )
-    yield from _vote_columns()
+    yield from _AFTER_VOTES
     yield from (m for m in metrics if not m.in_audit)
     yield Column("reason", "reason", "Why numbers are missing", format="text")
 

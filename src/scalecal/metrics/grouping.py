@@ -29,10 +29,10 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int, check_groups
 from scalecal.metrics.arguments import blocks
 
-FEWEST_GROUPS = 8
+MIN_GROUPS = 8
 """Groups below which there is no floor, null, test or interval; of cases likewise no interval."""
 
-MOST_UNITS = 2_000
+MAX_UNITS = 2_000
 """Cases or groups that are resampled at most; more are pooled at random into this many."""
 
 
@@ -54,7 +54,7 @@ def read_groups(groups: ArrayLike | None, n: int, weights: Float | None = None) 
     if weights is not None:
         raise InputError("sample_weight counts independent cases: it cannot go with groups")
     first = np.unique(code, return_index=True)[1]
-    return None if len(first) == n else np.argsort(np.argsort(first))[code]
+    return None if len(first) == n else np.asarray(np.argsort(np.argsort(first))[code])
 
 
 def too_few(groups: Int | None) -> str:
@@ -69,16 +69,18 @@ def too_few(groups: Int | None) -> str:
     >>> too_few(np.array([0, 1, 2]))
     ''
     """
-    count = 0 if groups is None else len(np.unique(groups))
-    if groups is None or count >= FEWEST_GROUPS or count == len(groups):
+    if groups is None:
         return ""
-    return f"too few groups ({count}, at least {FEWEST_GROUPS} are needed)"
+    count = len(np.unique(groups))
+    if count >= MIN_GROUPS or count == len(groups):
+        return ""
+    return f"too few groups ({count}, at least {MIN_GROUPS} are needed)"
 
 
 def group_totals(values: Float, groups: Int, cell: Int | None = None, n_cells: int = 1) -> Float:
     """Sum values over the cases of each group, and of each cell (bin) within it: (groups, n_cells)."""
     count = int(groups.max()) + 1
-    index = groups if cell is None else groups * n_cells + cell
+    index = groups * n_cells + cell if cell is not None else groups
     flat = np.bincount(index, weights=values, minlength=count * n_cells)
     return flat.astype(np.float64, copy=False).reshape(count, n_cells)
 
@@ -91,8 +93,9 @@ def pair_covariance(
     Entry (a, b) is of the pairs whose first case lies in cell a and the second in cell b. Cells must
     be in the order of p, as bins are.
     """
-    w = np.ones(len(p)) if weight is None else weight
-    below, above = w * p, w * (1.0 - p)  # the smaller of two p counts as p, the larger as 1 - p
+    below, above = p, 1.0 - p  # the smaller of two p counts as p, the larger as 1 - p
+    if weight is not None:
+        below, above = weight * below, weight * above
     across = group_totals(below, groups, cell, n_cells).T @ group_totals(
         above, groups, cell, n_cells
     )
@@ -119,7 +122,9 @@ class Dependence(NamedTuple):
     pairs: Float
 
 
-def dependence(y: NDArray[np.generic], p: Float, groups: Int, cell: Int, n_bins: int) -> Dependence:
+def dependence(
+    y: NDArray[np.generic], p: Float, groups: Int | None, cell: Int, n_bins: int
+) -> Dependence:
     r"""Estimate how far labels of one group go together, by moments.
 
     The products of residuals of two cases of one group, less those of two cases of different groups in
@@ -128,7 +133,8 @@ def dependence(y: NDArray[np.generic], p: Float, groups: Int, cell: Int, n_bins:
     .. math:: \tau = \sum_{ab} (W_{ab} - N_{ab} D_{ab} / M_{ab}) / \sum_{ab} K_{ab}
 
     with W, D the sums of products over pairs of cases of one group and of different groups in bins a and
-    b, N, M the numbers of these pairs, and K as `pair_covariance`. Kept between 0 and 1.
+    b, N, M the numbers of these pairs, and K as `pair_covariance`. Kept between 0 and 1; 0 without groups,
+    and where they are too few to tell.
 
     Examples
     --------
@@ -138,18 +144,23 @@ def dependence(y: NDArray[np.generic], p: Float, groups: Int, cell: Int, n_bins:
     >>> dependence(y, p, np.arange(80) // 4, np.zeros(80, int), 1).share
     0.0
     """
+    if groups is None or too_few(groups):
+        return Dependence(0.0, np.zeros((n_bins, n_bins)))
     residual = p - np.asarray(y, dtype=np.float64)
     sums = group_totals(residual, groups, cell, n_bins)
     size = group_totals(np.ones(len(p)), groups, cell, n_bins)
-    own, total = sums.T @ sums, sums.sum(axis=0)
+    by_group, total = sums.T @ sums, sums.sum(axis=0)
     same, n = size.T @ size, size.sum(axis=0)
     others = np.outer(n, n) - same
-    rival = np.where(others > 0, np.outer(total, total) - own, 0.0) / np.maximum(others, 1.0)
-    within = own - np.diag(np.bincount(cell, residual**2, n_bins))
+    apart = np.where(others > 0, np.outer(total, total) - by_group, 0.0)
+    rival = apart / np.maximum(others, 1.0)
+    within = by_group - np.diag(np.bincount(cell, residual**2, n_bins))
     excess = float((within - (same - np.diag(n)) * rival).sum())
     pairs = pair_covariance(p, groups, cell, n_bins)
-    most = float(pairs.sum())
-    return Dependence(float(np.clip(excess / most, 0.0, 1.0)) if most > 0 else 0.0, pairs)
+    largest = float(pairs.sum())
+    if largest <= 0.0:
+        return Dependence(0.0, pairs)
+    return Dependence(float(np.clip(excess / largest, 0.0, 1.0)), pairs)
 
 
 def draw_uniforms(
@@ -164,20 +175,20 @@ def draw_uniforms(
     >>> np.corrcoef(drawn.T).round(2).tolist()[0]
     [1.0, 0.25, -0.01]
     """
-    own = rng.random((n_draws, n), dtype=np.float32)
+    alone = rng.random((n_draws, n), dtype=np.float32)
     if groups is None or share == 0.0:
-        return own
+        return alone
     common = rng.random((n_draws, int(groups.max()) + 1), dtype=np.float32)
     takes = rng.random((n_draws, n), dtype=np.float32) < np.sqrt(share)
-    return np.where(takes, common[:, groups], own)
+    return np.where(takes, common[:, groups], alone)
 
 
 def pooled(groups: Int, rng: np.random.Generator) -> Int:
-    """Return the groups, or at most `MOST_UNITS` random pools of whole groups."""
+    """Return the groups, or at most `MAX_UNITS` random pools of whole groups."""
     count = int(groups.max()) + 1
-    if count <= MOST_UNITS:
+    if count <= MAX_UNITS:
         return groups
-    return np.asarray((rng.permutation(count) % MOST_UNITS)[groups])
+    return np.asarray((rng.permutation(count) % MAX_UNITS)[groups])
 
 
 def flipped(sums: Float, n_resamples: int, rng: np.random.Generator) -> Float:

@@ -15,7 +15,9 @@ Broecker, Smith (2007), Weather and Forecasting (consistency resampling).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from scalecal.checks import Float, InputError, Int, as_rng, check_unit
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import Sample, blocks, event_probs, read_counts, read_hard_event
-from scalecal.metrics.binning import Binner, Binning, bin_index, bin_sums, binner
+from scalecal.metrics.binning import Binner, Binning, bin_sums, binner
 from scalecal.metrics.grouping import Dependence, dependence, draw_uniforms, read_groups, too_few
 
 EXACT_CASES = 100_000
@@ -35,16 +37,6 @@ EXACT_VARIANCE = 9.0
 """Variance of a bin's sum up to which `noise_floor` uses its exact law."""
 
 _POINTS = 64  # of the lattice that holds a sum of that variance: ten standard deviations to a side
-
-
-def _cumulants(p: Float, weights: Float | None, index: Binner, n_bins: int) -> Float:
-    """Return each bin's number of cases and the cumulants 1 to 4 of its positives: (5, n_bins)."""
-
-    def terms(_: Float, q: Float) -> list[Float]:
-        v = q * (1.0 - q)
-        return [np.ones_like(q), q, v, v * (1.0 - 2.0 * q), v * (1.0 - 6.0 * v)]
-
-    return bin_sums(Sample(p, p, weights), index, n_bins, terms)
 
 
 def _characteristic(
@@ -63,9 +55,9 @@ def _characteristic(
     return out
 
 
-def _mean_deviations(p: Float, weights: Float | None, index: Binner, n_bins: int) -> Float:
+def _mean_deviations(null: Null) -> Float:
     """Mean absolute deviation of each bin's number of positives, y* ~ Bernoulli(p)."""
-    _, mean, variance, third, fourth = _cumulants(p, weights, index, n_bins)
+    _, mean, variance, third, fourth = null.cumulants
     whole = np.floor(mean)
     part = mean - whole
     spread = np.maximum(variance, EXACT_VARIANCE)  # small ones are replaced below
@@ -78,13 +70,11 @@ def _mean_deviations(p: Float, weights: Float | None, index: Binner, n_bins: int
     some = few & (variance > 0.0)
     if not some.any():
         return out
-    column_of = np.full(n_bins, -1)
+    column_of = np.full(null.n_bins, -1)
     column_of[some] = np.arange(some.sum())
-    column = np.concatenate([column_of[index(p[b])] for b in blocks(len(p))])
-    used = column >= 0
-    law = _characteristic(
-        p[used], None if weights is None else weights[used], column[used], int(some.sum())
-    )
+    column = column_of[null.index(null.expected.p)]
+    used = null.expected.take(column >= 0)
+    law = _characteristic(used.p, used.weights, column[column >= 0], int(some.sum()))
     # The law of the positives less `whole`, on a lattice that wraps round far out in its tails.
     law *= np.exp(-2j * np.pi * np.outer(whole[some], np.arange(law.shape[1])) / _POINTS)
     chance = np.fft.irfft(law.conj(), _POINTS, axis=1)
@@ -93,26 +83,110 @@ def _mean_deviations(p: Float, weights: Float | None, index: Binner, n_bins: int
     return out
 
 
-def read_dependence(
-    probs: ArrayLike,
-    y: ArrayLike | None,
-    groups: ArrayLike | None,
-    *,
-    n_bins: int,
-    binning: Binning = "width",
-    sample_weight: Float | None = None,
-) -> tuple[Int | None, Dependence]:
-    """Return the groups, None where every case is alone, and how far labels of one go together."""
-    p = event_probs(probs)
-    code, none = read_groups(groups, len(p), sample_weight), np.zeros((n_bins, n_bins))
-    if code is None or too_few(code):
-        return code, Dependence(0.0, none)
-    if y is None:
-        raise InputError(
-            "groups need y as well: the labels say how far cases of one group go together"
+@dataclass(frozen=True, eq=False)
+class Null:
+    """A calibrated model with these probabilities, in bins; its arrays are checked.
+
+    Attributes
+    ----------
+    expected : Sample
+        The cases with their probabilities for labels.
+    index : callable
+        The bin of each probability.
+    n_bins : int
+    groups : array or None
+        (n,) codes of groups; None where every case is alone.
+    together : Dependence
+        How far labels of one group go together.
+    """
+
+    expected: Sample
+    index: Binner
+    n_bins: int
+    groups: Int | None
+    together: Dependence
+
+    @classmethod
+    def of(
+        cls,
+        probs: ArrayLike,
+        y: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        n_bins: int = 15,
+        binning: Binning = "width",
+        sample_weight: ArrayLike | None = None,
+    ) -> Null:
+        """Check what `noise_floor` takes; the labels tell how far cases of one group go together."""
+        p = event_probs(probs)
+        weights = read_counts(sample_weight, len(p))
+        index = binner(p, n_bins, binning, weights)
+        code, labels = read_groups(groups, len(p), weights), p
+        if code is not None:
+            if y is None:
+                raise InputError(
+                    "groups need y as well: the labels say how far cases of one group go together"
+                )
+            labels = read_hard_event(y, probs).y
+        together = dependence(labels, p, code, index(p), n_bins)
+        return cls(Sample(p, p, weights), index, n_bins, code, together)
+
+    @cached_property
+    def cumulants(self) -> Float:
+        """Each bin's number of cases and the cumulants 1 to 4 of its positives: (5, n_bins)."""
+
+        def terms(_: Float, q: Float) -> list[Float]:
+            v = q * (1.0 - q)
+            return [np.ones_like(q), q, v, v * (1.0 - 2.0 * q), v * (1.0 - 6.0 * v)]
+
+        return bin_sums(self.expected, self.index, self.n_bins, terms)
+
+    def floor(self) -> float:
+        """`noise_floor`."""
+        if too_few(self.groups):
+            return float("nan")
+        deviation = _mean_deviations(self)
+        share, pairs = self.together
+        if share > 0.0:
+            variance = self.cumulants[2]
+            spread = np.where(variance > 0, variance, 1.0)
+            deviation = deviation * np.sqrt(1.0 + share * np.diag(pairs) / spread)
+        return float(deviation.sum() / self.expected.total)
+
+    def residuals(self, n_resamples: int, seed: Any) -> Float:
+        """The bins' sums of ``p - y*`` under calibration, (n_resamples, n_bins)."""
+        check_count(n_resamples, "n_resamples", "resamples")
+        rng = as_rng(seed)
+        p, w = self.expected.p, self.expected.weights
+        if too_few(self.groups):
+            return np.full((n_resamples, self.n_bins), np.nan)
+        share, pairs = self.together
+        if self.expected.total > EXACT_CASES:
+            spread = np.diag(self.cumulants[2]) + share * pairs
+            return draw_normal(np.zeros(self.n_bins), spread, n_resamples, rng)
+        # One column per bin that holds a case; single precision counts exactly up to 2^24 cases.
+        filled, column = np.unique(self.index(p), return_inverse=True)
+        indicator = np.zeros((len(p), len(filled)), dtype=np.float32)
+        indicator[np.arange(len(p)), column] = 1.0
+        mean = self.cumulants[1][filled]
+        out = np.zeros((n_resamples, self.n_bins))
+        # The uniforms are multiples of 2^-24: half a step less makes them round p, not round it up.
+        threshold = (p - 2.0**-25).astype(np.float32)
+        for part in blocks(n_resamples, max(1, DRAWS_AT_ONCE // len(p))):
+            shape = (part.stop - part.start, len(p))
+            if w is None:
+                happened = (draw_uniforms(*shape, self.groups, share, rng) < threshold).astype(
+                    np.float32
+                )
+            else:
+                happened = rng.binomial(w.astype(np.int64), p, size=shape).astype(np.float32)
+            out[part, filled] = mean - (happened @ indicator).astype(np.float64)
+        return out
+
+    def ece(self, n_resamples: int, seed: Any) -> Float:
+        """`resampled_ece`."""
+        return np.asarray(
+            np.abs(self.residuals(n_resamples, seed)).sum(axis=1) / self.expected.total
         )
-    cell = bin_index(p, n_bins=n_bins, binning=binning)
-    return code, dependence(read_hard_event(y, probs).y, p, code, cell, n_bins)
 
 
 def noise_floor(
@@ -139,7 +213,7 @@ def noise_floor(
     y : array of shape (n,), optional
         Labels; needed with groups alone.
     groups : array of shape (n,), optional
-        Patient, slide, ... of each case. NaN where these are too few (`FEWEST_GROUPS`).
+        Patient, slide, ... of each case. NaN where these are too few (`MIN_GROUPS`).
     n_bins : int
     binning : {"width", "mass"}
     sample_weight : array of shape (n,), optional
@@ -152,91 +226,17 @@ def noise_floor(
     >>> round(noise_floor([0.5] * 400), 5)
     0.01993
     """
-    p = event_probs(probs)
-    w = read_counts(sample_weight, len(p))
-    index = binner(p, n_bins, binning, w)
-    total = len(p) if w is None else float(w.sum())
-    deviation = _mean_deviations(p, w, index, n_bins)
-    code, (share, pairs) = read_dependence(
-        probs, y, groups, n_bins=n_bins, binning=binning, sample_weight=w
-    )
-    if too_few(code):
-        return float("nan")
-    if share > 0.0:
-        variance = _cumulants(p, w, index, n_bins)[2]
-        spread = np.where(variance > 0, variance, 1.0)
-        deviation = deviation * np.sqrt(1.0 + share * np.diag(pairs) / spread)
-    return float(deviation.sum() / total)
+    return Null.of(probs, y, groups, n_bins, binning, sample_weight).floor()
 
 
 def sample_floor(sample: Sample) -> float:
-    """`noise_floor` of a sample's events; NaN where its weights do not count cases."""
-    if sample.importance:
+    """`noise_floor` of a sample's events; NaN without cases, or where weights do not count them."""
+    if sample.importance or len(sample.p) == 0:
         return float("nan")
     event = sample.event
-    return noise_floor(
-        event.p,
-        y=event.y,
-        groups=event.groups,
-        n_bins=event.n_bins,
-        sample_weight=event.weights,
-    )
-
-
-def resampled_residuals(
-    probs: ArrayLike,
-    *,
-    y: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    n_bins: int = 15,
-    binning: Binning = "width",
-    n_resamples: int = 1000,
-    seed: int | np.random.Generator | None = 0,
-    sample_weight: ArrayLike | None = None,
-) -> Float:
-    """Return the bins' sums of ``p - y*`` under calibration, shape (n_resamples, n_bins).
-
-    Parameters
-    ----------
-    probs, y, groups, n_bins, binning, sample_weight
-        As `noise_floor`.
-    n_resamples : int
-    seed : int or Generator
-
-    Examples
-    --------
-    >>> resampled_residuals([0.0, 1.0], n_bins=2, n_resamples=1)
-    array([[0., 0.]])
-    """
-    p = event_probs(probs)
-    w = read_counts(sample_weight, len(p))
-    check_count(n_resamples, "n_resamples", "resamples")
-    rng = as_rng(seed)
-    index = binner(p, n_bins, binning, w)
-    code, (share, pairs) = read_dependence(
-        probs, y, groups, n_bins=n_bins, binning=binning, sample_weight=w
-    )
-    if too_few(code):
-        return np.full((n_resamples, n_bins), np.nan)
-    if (len(p) if w is None else w.sum()) > EXACT_CASES:
-        variance = _cumulants(p, w, index, n_bins)[2]
-        return draw_normal(np.zeros(n_bins), np.diag(variance) + share * pairs, n_resamples, rng)
-    # One column per bin that holds a case; single precision counts exactly up to 2^24 cases.
-    filled, column = np.unique(index(p), return_inverse=True)
-    indicator = np.zeros((len(p), len(filled)), dtype=np.float32)
-    indicator[np.arange(len(p)), column] = 1.0
-    expected = np.bincount(column, p if w is None else w * p, len(filled)).astype(np.float64)
-    out = np.zeros((n_resamples, n_bins))
-    # The uniforms are multiples of 2^-24: half a step less makes them round p, not round it up.
-    threshold = (p - 2.0**-25).astype(np.float32)
-    for part in blocks(n_resamples, max(1, DRAWS_AT_ONCE // len(p))):
-        shape = (part.stop - part.start, len(p))
-        if w is None:
-            happened = (draw_uniforms(*shape, code, share, rng) < threshold).astype(np.float32)
-        else:
-            happened = rng.binomial(w.astype(np.int64), p, size=shape).astype(np.float32)
-        out[part, filled] = expected - (happened @ indicator).astype(np.float64)
-    return out
+    return Null.of(
+        event.p, event.y, event.groups, event.n_bins, sample_weight=event.weights
+    ).floor()
 
 
 def draw_normal(
@@ -268,27 +268,19 @@ def resampled_ece(
 ) -> Float:
     """Return the ECEs a calibrated model with these probabilities would show, (n_resamples,).
 
-    Parameters as `resampled_residuals`.
+    Parameters
+    ----------
+    probs, y, groups, n_bins, binning, sample_weight
+        As `noise_floor`.
+    n_resamples : int
+    seed : int or Generator
 
     Examples
     --------
     >>> resampled_ece([0.5], n_resamples=2)
     array([0.5, 0.5])
     """
-    p = event_probs(probs)
-    sums = resampled_residuals(
-        probs,
-        y=y,
-        groups=groups,
-        n_bins=n_bins,
-        binning=binning,
-        n_resamples=n_resamples,
-        seed=seed,
-        sample_weight=sample_weight,
-    )
-    w = read_counts(sample_weight, len(p))
-    total = len(p) if w is None else float(w.sum())
-    return np.asarray(np.abs(sums).sum(axis=1) / total)
+    return Null.of(probs, y, groups, n_bins, binning, sample_weight).ece(n_resamples, seed)
 
 
 class ConsistencyBars(NamedTuple):
@@ -320,7 +312,7 @@ def consistency_bars(
     level : float
         Between 0 and 1.
     probs, y, groups, n_bins, binning, n_resamples, seed, sample_weight
-        As `resampled_residuals`.
+        As `resampled_ece`.
 
     References
     ----------
@@ -335,20 +327,11 @@ def consistency_bars(
     level = check_unit(level, "level")
     if level in (0.0, 1.0):
         raise InputError(f"level must lie between 0 and 1, got {level:g}")
-    p = event_probs(probs)
-    w = read_counts(sample_weight, len(p))
-    mass, mean = _cumulants(p, w, binner(p, n_bins, binning, w), n_bins)[:2]
-    sums = resampled_residuals(
-        probs,
-        y=y,
-        groups=groups,
-        n_bins=n_bins,
-        binning=binning,
-        n_resamples=n_resamples,
-        seed=seed,
-        sample_weight=w,
-    )
+    null = Null.of(probs, y, groups, n_bins, binning, sample_weight)
+    mass, mean = null.cumulants[:2]
     # Positives are expected less residual, so the residual's upper tail is the bar's lower end.
-    tails = np.quantile(sums, [0.5 + level / 2, 0.5 - level / 2], axis=0)
+    tails = np.quantile(
+        null.residuals(n_resamples, seed), [0.5 + level / 2, 0.5 - level / 2], axis=0
+    )
     mass = np.where(mass > 0, mass, np.nan)
     return ConsistencyBars(*np.clip((mean - tails) / mass, 0.0, 1.0))

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import erfc, exp, nan, sqrt
+from math import nan, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -40,23 +40,30 @@ from scalecal.checks import Float, InputError, Int, as_rng
 from scalecal.metrics.arguments import blocks
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.grouping import (
+    dependence,
     draw_uniforms,
     flipped,
     group_totals,
     pair_covariance,
     pooled,
     rank_p,
+    read_groups,
     too_few,
 )
-from scalecal.metrics.proper import EPS
+from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.resampling import (
     DRAWS_AT_ONCE,
     EXACT_CASES,
     ConsistencyBars,
     draw_normal,
-    read_dependence,
 )
-from scalecal.metrics.significance import KUIPER_STEPS, CalibrationTest, cox, walk_range
+from scalecal.metrics.significance import (
+    KUIPER_STEPS,
+    CalibrationTest,
+    chi_square_sf,
+    cox,
+    walk_range,
+)
 
 Rows = NDArray[np.intp] | slice
 
@@ -95,6 +102,8 @@ class ClassWeights:
 
     def in_sample(self, p: Float) -> Float:
         """Probabilities in the sample of those in the population."""
+        if self.offset == 0.0:  # not through logits, whose rounding would change draws
+            return p
         return np.asarray(expit(logit(np.clip(p, EPS, 1.0 - EPS)) + self.offset))
 
 
@@ -128,7 +137,7 @@ class Reweighted:
     def of(cls, y: Int, p: Float, prevalence: float, groups: Int | None) -> Self | None:
         """The cases at a prevalence, or None where it is their own and all weights are one."""
         out = cls(y, p, prevalence, groups)
-        return out if abs(out.weights.offset) > 1e-9 else None
+        return None if abs(out.weights.offset) <= 1e-9 else out
 
     @cached_property
     def weights(self) -> ClassWeights:
@@ -157,22 +166,27 @@ class Reweighted:
         positive = float((self.y == 1).sum())
         return len(self.y) - positive, positive
 
+    @cached_property
+    def _square(self) -> Float:
+        """Expected square of u."""
+        return np.asarray(self._q * self._if_positive**2 + (1.0 - self._q) * self._if_negative**2)
+
     def _common(self, h: Float) -> Float:
         """K of the module's text, (k,)."""
         return np.asarray((self._q * self._if_positive) @ h)
 
     def _variance(self, h: Float) -> Float:
         """V of the module's text, (k, k)."""
-        each = self._q * self._if_positive**2 + (1.0 - self._q) * self._if_negative**2
         common, (n0, n1) = self._common(h), self._per_class
-        return np.asarray((h * each[:, None]).T @ h - (1 / n1 + 1 / n0) * np.outer(common, common))
+        alone = (h * self._square[:, None]).T @ h
+        return np.asarray(alone - (1 / n1 + 1 / n0) * np.outer(common, common))
 
     def _by_group(self, h: Float, groups: Int) -> Float:
         """What each group adds to U, less what its numbers of cases of both classes add: (groups, k)."""
         common, (n0, n1) = self._common(h), self._per_class
-        own = np.column_stack([group_totals(self._residual * c, groups)[:, 0] for c in h.T])
+        total = np.column_stack([group_totals(self._residual * c, groups)[:, 0] for c in h.T])
         size = [group_totals((self.y == c).astype(np.float64), groups) for c in (0, 1)]
-        return np.asarray(own - size[1] * common / n1 + size[0] * common / n0)
+        return np.asarray(total - size[1] * common / n1 + size[0] * common / n0)
 
     def _columns(self, rows: Rows, *values: Float) -> Float:
         """Functions h of the cases as columns, 0 outside `rows`."""
@@ -203,14 +217,14 @@ class Reweighted:
         inside[index, cell] = 1.0
         common = np.bincount(cell, (q * self._if_positive)[rows], n_cells)
         tilt = (1 / n1 + 1 / n0) * common
-        code, (share, _) = read_dependence(q, self.y, self.groups, n_bins=n_bins)
+        code = read_groups(self.groups, n)
         if too_few(code):
             return np.full((n_resamples, n_cells), np.nan)
-        unit = np.arange(n) if code is None else code
+        share, _ = dependence(self.y, q, code, bin_index(q, n_bins=n_bins), n_bins)
+        unit = code if code is not None else np.arange(n)
         seen = group_totals(q - n1 / n, unit)[:, 0]
         if n > EXACT_CASES:
-            each = (q * self._if_positive**2 + (1.0 - q) * self._if_negative**2)[rows]
-            alone: Float = np.bincount(cell, each, n_cells).astype(np.float64)
+            alone: Float = np.bincount(cell, self._square[rows], n_cells).astype(np.float64)
             spread = np.diag(alone) - np.outer(tilt, common)
             if code is not None and share > 0.0:
                 spread += share * pair_covariance(q[rows], code[rows], cell, n_cells, jump[rows])
@@ -251,9 +265,10 @@ class Reweighted:
         >>> [Reweighted(y, p, 0.1).test("cox").p_value < 0.05 for p in (as_sampled, at_ten)]
         [True, False]
         """
-        groups = None if self.groups is None else self.groups[rows]
-        if why := too_few(groups):
-            details = {"floor": nan, "floor_high": nan} if name == "consistency" else {}
+        details: dict[str, float] = {}
+        if self.groups is not None and (why := too_few(self.groups[rows])):
+            if name == "consistency":
+                details = {"floor": nan, "floor_high": nan}
             return CalibrationTest(name, nan, nan, details, why)
         rng = as_rng(seed)
         if name == "consistency":
@@ -262,7 +277,6 @@ class Reweighted:
             return self._kuiper(rows, n_bins, n_resamples, rng)
         p = self.p[rows]
         z = logit(np.clip(self.p, EPS, 1.0 - EPS))
-        details = {}
         if name == "cox":
             h = self._columns(rows, np.ones(len(z)), z)
             if np.ptp(z[rows]) < 1e-9:
@@ -284,7 +298,7 @@ class Reweighted:
             drawn = flipped(self._by_group(h, pooled(self.groups, rng)), n_resamples, rng)
             p_value = rank_p(((drawn @ inverse) * drawn).sum(axis=1), statistic)
         else:
-            p_value = exp(-0.5 * statistic) if h.shape[1] == 2 else erfc(sqrt(0.5 * statistic))
+            p_value = chi_square_sf(statistic, h.shape[1])
         if name == "spiegelhalter":
             statistic = float(np.copysign(sqrt(statistic), total[0]))
         return CalibrationTest(name, statistic, p_value, details)
@@ -311,8 +325,7 @@ class Reweighted:
             inside = np.zeros((len(self.y), KUIPER_STEPS))
             inside[np.arange(len(self.y))[rows], cell] = 1.0
             drawn = flipped(self._by_group(inside, pooled(self.groups, rng)), n_resamples, rng)
-        each = self._q * self._if_positive**2 + (1.0 - self._q) * self._if_negative**2
-        scale = sqrt(float(each[rows].sum()))
+        scale = sqrt(float(self._square[rows].sum()))
         spread = float(walk_range(steps[None])[0])
         if scale == 0.0:
             return CalibrationTest(

@@ -22,11 +22,11 @@ from scipy.special import expit, xlogy
 
 from scalecal.checks import Float, InputError, Int, as_float, as_rng
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import Sample, group_by_p, read_counts, read_hard_event
-from scalecal.metrics.binning import Binning, bin_index, binner, residual_sums
+from scalecal.metrics.arguments import Sample, group_by_p, read_hard_event
+from scalecal.metrics.binning import Binning, bin_index, residual_sums
 from scalecal.metrics.grouping import flipped, group_totals, pooled, rank_p, read_groups, too_few
-from scalecal.metrics.proper import EPS
-from scalecal.metrics.resampling import EXACT_CASES, noise_floor, resampled_ece
+from scalecal.metrics.label_scores import EPS
+from scalecal.metrics.resampling import EXACT_CASES, Null
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,7 @@ def spiegelhalter(
         drawn = np.abs(
             flipped(sums, check_count(n_resamples, "n_resamples", "resamples"), rng)[:, 0]
         )
-        size = sqrt(float((sums**2).sum()))
-        z = total / size if size else 0.0
+        z = total / sqrt(float((sums**2).sum())) if total != 0.0 else 0.0
         return CalibrationTest("spiegelhalter", z, rank_p(drawn, abs(total)))
     z = total / sqrt(variance)
     return CalibrationTest("spiegelhalter", z, erfc(abs(z) / sqrt(2.0)))
@@ -266,7 +265,7 @@ def _boundary(event: Sample) -> float | None:
         value = up.max()
     else:
         return None
-    counts = np.ones(len(z)) if event.weights is None else event.weights
+    counts = event.weighed(np.ones(len(z)), slice(None))
     ones = float(counts[positive & (z == value)].sum())
     zeros = float(counts[~positive & (z == value)].sum())
     n = ones + zeros
@@ -375,9 +374,14 @@ def cox(
         scores = flip_scores(event.y - p, np.sqrt(p * (1.0 - p)), z, code, draws, as_rng(seed))
         return CalibrationTest("cox", *scores, details, reason)
     statistic = max(0.0, 2.0 * (best - claimed))
-    # Chi-square tails in closed form, for one and two degrees of freedom.
-    p_value = exp(-0.5 * statistic) if degrees == 2 else erfc(sqrt(0.5 * statistic))
-    return CalibrationTest("cox", statistic, p_value, details, reason)
+    return CalibrationTest("cox", statistic, chi_square_sf(statistic, degrees), details, reason)
+
+
+def chi_square_sf(x: float, degrees: int) -> float:
+    """Upper tail of chi-square with one or two degrees of freedom."""
+    if degrees == 2:
+        return exp(-0.5 * x)
+    return erfc(sqrt(0.5 * x))
 
 
 def consistency(
@@ -417,20 +421,17 @@ def consistency(
     True
     """
     event = read_hard_event(y, probs, sample_weight)
-    weights = read_counts(event.weights, len(event.p))
-    index = binner(event.p, n_bins, binning, weights)
-    error = float(np.abs(residual_sums(event, index, n_bins)).sum() / event.total)
-    options: dict[str, Any] = {"n_bins": n_bins, "binning": binning, "sample_weight": weights}
-    options |= {"y": event.y, "groups": groups}
-    draws = resampled_ece(event.p, n_resamples=n_resamples, seed=seed, **options)
+    null = Null.of(event.p, event.y, groups, n_bins, binning, event.weights)
+    error = float(np.abs(residual_sums(event, null.index, n_bins)).sum() / event.total)
+    drawn = null.ece(n_resamples, seed)
     details = {
-        "floor": noise_floor(event.p, **options),
-        "floor_high": float(np.quantile(draws, 0.95)),
+        "floor": null.floor(),
+        "floor_high": float(np.quantile(drawn, 0.95)),
         "exact": float(event.total <= EXACT_CASES),
     }
-    if reason := too_few(read_groups(groups, len(event.p), weights)):
+    if reason := too_few(null.groups):
         return CalibrationTest("consistency", error, nan, details, reason)
-    return CalibrationTest("consistency", error, rank_p(draws, error), details)
+    return CalibrationTest("consistency", error, rank_p(drawn, error), details)
 
 
 def holm(p_values: ArrayLike) -> Float:

@@ -8,44 +8,29 @@ With v_c of m votes for class c, f_c = v_c / m. Votes are given as (n, C) counts
 case: the law of its votes is beta-binomial (Dirichlet-multinomial with more than two classes) with
 mean `probs` and correlation `rho` of two votes on a case (`scalecal.panel`); rho = 0 is the binomial.
 
-A finite number of votes keeps most of these above zero even for the true vote probabilities;
-`vote_floor` says how far.
+A finite number of votes keeps most of these above zero even for the true vote probabilities; the
+`expected` value of a metric's record in `scalecal.metrics.METRICS` says how far.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr, gammaln, logit, xlog1py, xlogy
 
-from scalecal.checks import (
-    Float,
-    Int,
-    as_rng,
-    check_choice,
-    check_counts,
-)
+from scalecal.checks import Float, Int, as_rng
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import (
-    Sample,
-    Term,
-    blocks,
-    read_probs,
-    read_votes,
-    read_weights,
-)
-from scalecal.metrics.calibration import binned, mean_gap
-from scalecal.metrics.discrimination import area
-from scalecal.metrics.proper import EPS, entropy_term
+from scalecal.metrics.arguments import Sample, blocks, read_votes
+from scalecal.metrics.binning import binned, mean_gap
+from scalecal.metrics.label_scores import EPS, area, entropy_term
 from scalecal.metrics.resampling import sample_floor
 from scalecal.panel import check_rho, count_log_law, split_chance
 from scalecal.votes import STRATA, stratum_codes
 
-VoteMetric = Literal["dist_ce", "ent_ce", "vote_nll", "vote_error"]
+DRAWN_PANELS = 100
+"""Panels drawn for each case where the mean of a metric over votes has no closed form."""
 
 
 # Terms: what a case adds to a metric. Cases without the votes it needs are left out before or after.
@@ -91,9 +76,7 @@ def vote_error_term(sample: Sample) -> Float:
     f = sample.shares
     noise = f * (1.0 - f) / np.maximum(sample.readers - 1, 1)[:, None]
     terms: Float = (sample.table - f) ** 2 - noise
-    if terms.shape[1] == 2:
-        return terms[:, 1]
-    return np.asarray(terms.sum(axis=1))
+    return terms[:, 1] if terms.shape[1] == 2 else np.asarray(terms.sum(axis=1))
 
 
 def count_term(sample: Sample) -> Float:
@@ -113,23 +96,25 @@ def distance_floor_term(sample: Sample) -> Float:
     return np.asarray(0.5 * deviation.sum(axis=1))
 
 
-def entropy_floor_term(sample: Sample, n_resamples: int = 100, seed: Any = 0) -> Float:
-    """Mean of `entropy_gap_term`: exact for two classes, else from drawn votes."""
-    m = sample.readers.astype(np.float64)
-    if sample.table.shape[1] == 2:
-        return _entropy_floor_two(m, sample.table)
-    return _entropy_floor_sampled(m, sample.table, n_resamples, as_rng(seed))
-
-
-def _vote_mean(
-    term: Term,
-    votes: ArrayLike,
-    probs: ArrayLike,
-    n_raters: ArrayLike | None,
-    sample_weight: ArrayLike | None,
-    least: int = 1,
-) -> float:
-    return read_votes(votes, probs, n_raters, sample_weight).mean(term, least)
+def entropy_floor_term(sample: Sample) -> Float:
+    """Mean of `entropy_gap_term`: exact for two classes, else from a hundred panels drawn for each case."""
+    m, p = sample.readers, sample.table
+    entropy, total = entr(p).sum(axis=1), np.zeros(len(m))
+    if p.shape[1] > 2:
+        rng = as_rng(0)
+        safe = p / p.sum(axis=1, keepdims=True)  # rows may be 1e-4 off; the sampler is stricter
+        for _ in range(DRAWN_PANELS):
+            votes = rng.multinomial(m, safe)
+            total += np.abs(entropy - _entropy_of_votes(votes / m[:, None], m))
+        return total / DRAWN_PANELS
+    # The votes' entropy takes m + 1 values only.
+    for cast in np.unique(m).tolist():
+        at = m == cast
+        v = np.arange(cast + 1.0)
+        seen = _entropy_of_votes(np.column_stack([cast - v, v]) / cast, cast)
+        for positive, value in zip(v, seen, strict=True):
+            total[at] += _binomial(cast, positive, p[at, 1]) * np.abs(entropy[at] - value)
+    return total
 
 
 def dist_ce(
@@ -159,7 +144,7 @@ def dist_ce(
     >>> round(dist_ce([4, 7], [0.5, 0.9], n_raters=7), 6)
     0.085714
     """
-    return _vote_mean(distance_term, votes, probs, n_raters, sample_weight)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(distance_term, 1)
 
 
 def ent_ce(
@@ -185,7 +170,7 @@ def ent_ce(
     >>> round(ent_ce([7], [1.0], n_raters=7), 6)
     0.0
     """
-    return _vote_mean(entropy_gap_term, votes, probs, n_raters, sample_weight)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(entropy_gap_term, 1)
 
 
 def vote_nll(
@@ -206,7 +191,7 @@ def vote_nll(
     >>> round(vote_nll([4, 3], [0.5, 0.5], n_raters=7), 6)
     0.693147
     """
-    return _vote_mean(vote_nll_term, votes, probs, n_raters, sample_weight)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(vote_nll_term, 1)
 
 
 def vote_error(
@@ -229,13 +214,15 @@ def vote_error(
     >>> round(vote_error([4, 7], [0.5, 0.9], n_raters=7), 6)
     -0.012857
     """
-    return _vote_mean(vote_error_term, votes, probs, n_raters, sample_weight, least=2)
+    return read_votes(votes, probs, n_raters, sample_weight).mean(vote_error_term, 2)
 
 
 def reader_logits(p: Float) -> Float:
     """Logits of probabilities (n, C), kept 2.2e-16 inside 0 and 1: (n,) for two classes, else (n, C)."""
     inside = np.clip(p, EPS, 1.0 - EPS)
-    return np.asarray(logit(inside[:, 1]) if p.shape[1] == 2 else np.log(inside))
+    if p.shape[1] == 2:
+        return np.asarray(logit(inside[:, 1]))
+    return np.asarray(np.log(inside))
 
 
 def count_log_score(
@@ -292,10 +279,7 @@ def split_panels(sample: Sample) -> Sample:
 
 def split_area(sample: Sample) -> float:
     """`split_auc` of a sample."""
-    panels = split_panels(sample)
-    if len(panels.p) == 0:
-        return float("nan")
-    return area(panels)
+    return area(split_panels(sample))
 
 
 def split_gap(sample: Sample) -> float:
@@ -311,10 +295,7 @@ def split_floor(sample: Sample) -> float:
 
     Such weights are by label, and how labels and splits go together is not in the law of votes alone.
     """
-    panels = split_panels(sample)
-    if len(panels.p) == 0:
-        return float("nan")
-    return sample_floor(panels)
+    return sample_floor(split_panels(sample))
 
 
 def split_auc(
@@ -367,74 +348,3 @@ def split_ece(
 def _binomial(m: Float | float, v: Float | float, p: Float) -> Float:
     choose = gammaln(m + 1.0) - gammaln(v + 1.0) - gammaln(m - v + 1.0)
     return np.asarray(np.exp(choose + xlogy(v, p) + xlog1py(m - v, -p)))
-
-
-def _entropy_floor_two(m: Float, p: Float) -> Float:
-    # The votes' entropy takes m + 1 values only.
-    entropy, total = entr(p).sum(axis=1), np.zeros(len(m))
-    for cast in np.unique(m):
-        at = m == cast
-        v = np.arange(cast + 1.0)
-        shares = np.column_stack([cast - v, v]) / cast
-        seen = _entropy_of_votes(shares, cast)
-        for positive, value in zip(v, seen, strict=True):
-            total[at] += _binomial(cast, positive, p[at, 1]) * np.abs(entropy[at] - value)
-    return total
-
-
-def _entropy_floor_sampled(m: Float, p: Float, draws: int, rng: np.random.Generator) -> Float:
-    total = np.zeros(len(m))
-    safe = p / p.sum(axis=1, keepdims=True)  # rows may be 1e-4 off; the sampler is stricter
-    for _ in range(draws):
-        v = rng.multinomial(m.astype(np.int64), safe)
-        total += np.abs(entr(p).sum(axis=1) - _entropy_of_votes(v / m[:, None], m))
-    return total / draws
-
-
-def vote_floor(
-    metric: VoteMetric,
-    probs: ArrayLike,
-    n_raters: ArrayLike,
-    *,
-    sample_weight: ArrayLike | None = None,
-    n_resamples: int = 100,
-    seed: int | np.random.Generator | None = 0,
-) -> float:
-    """Expected value of a vote metric if `probs` were the true vote probabilities.
-
-    Votes are taken as independent given the case. Exact, except for "ent_ce" with more than two
-    classes, which draws votes `n_resamples` times.
-
-    Parameters
-    ----------
-    metric : {"dist_ce", "ent_ce", "vote_nll", "vote_error"}
-    probs : array of shape (n,) or (n, C)
-    n_raters : int or array of shape (n,)
-        Votes per case; cases without votes (for "vote_error" with fewer than two) are left out.
-    sample_weight : array of shape (n,), optional
-    n_resamples : int
-    seed : int or Generator
-
-    Examples
-    --------
-    >>> round(vote_floor("dist_ce", [0.5, 0.5], 1), 6)
-    0.5
-    >>> vote_floor("vote_error", [0.2, 0.7], 7)
-    0.0
-    """
-    terms: dict[str, Term] = {
-        "dist_ce": distance_floor_term,
-        "ent_ce": partial(
-            entropy_floor_term,
-            n_resamples=check_count(n_resamples, "n_resamples", "resamples"),
-            seed=as_rng(seed),
-        ),
-        "vote_nll": entropy_term,
-        "vote_error": lambda sample: np.zeros(len(sample.p)),
-    }
-    check_choice(metric, terms, "metric")
-    p = read_probs(probs)
-    # No case has a vote yet, so this only checks and spreads the number of readers.
-    readers = check_counts(np.zeros(len(p)), n_raters)
-    sample = Sample(np.zeros(0), p, read_weights(sample_weight, len(p)), readers)
-    return sample.mean(terms[metric], 2 if metric == "vote_error" else 1)
