@@ -63,7 +63,7 @@ def report(
     import webbrowser
 
     from scalecal.checks import InputError
-    from scalecal.io.store import check_output_folder, output_folder
+    from scalecal.io.store import check_output_folder
     from scalecal.report import export as write_files
     from scalecal.report import newest_report, write_report
 
@@ -78,9 +78,7 @@ def report(
         path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
         say(f"Wrote {path}")
         if export is not None:
-            with output_folder(export, kind="report", inputs=runs) as folder:
-                files = write_files(runs, folder, "figures") + write_files(runs, folder, "tables")
-            say(f"Wrote {len(files)} figures and tables to {export}")
+            say(f"Wrote {len(write_files(runs, export))} files of figures and tables to {export}")
     elif open and not given(out=out, images=images, export=export):
         path = newest_report("runs")
         say(str(path))

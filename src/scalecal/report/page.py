@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,10 @@ from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.evaluation.curves import reliability_facts
 from scalecal.evaluation.folder import report_facts
-from scalecal.evaluation.texts import (
-    mean_results,
-)
+from scalecal.evaluation.texts import mean_results
 from scalecal.evaluation.vote_bins import vote_reliability
 from scalecal.io.store import check_output_file, plain, write_file, written_by
-from scalecal.io.text import csv_text, number
+from scalecal.io.text import csv_text, number, percent
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
 from scalecal.report.views import audit_table, error_text, page_view, svg
@@ -54,7 +53,7 @@ def template(name: str) -> Any:
     # A name that the facts lack must fail in a test, not vanish from the page.
     loader = PackageLoader("scalecal.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["number"] = number
+    environment.filters |= {"number": number, "percent": percent}
     return environment.get_template(name)
 
 
@@ -125,9 +124,10 @@ def _page(facts: Mapping[str, Any], max_cases: int, max_models: int) -> str:
 def _shortened(cell: Mapping[str, Any], max_cases: int) -> dict[str, Any]:
     """Facts of a cell with at most so many cases of each stratum."""
     kept: list[Any] = []
+    count: Counter[str] = Counter()
     for case in cell["cases"]:
-        before = sum(other["stratum"] == case["stratum"] for other in kept)
-        if before < max_cases:
+        count[case["stratum"]] += 1
+        if count[case["stratum"]] <= max_cases:
             kept.append(case)
     return {**cell, "cases": kept, "splits": cell["splits"][: max_cases + max_cases // 2]}
 
@@ -168,8 +168,7 @@ def audit_html(evaluation: Evaluation) -> str:
         sheet = figures.reliability_panel(
             panel, title=title, event=audit.meta["event"], role="accent"
         )
-        shown = {"title": title, "n": panel["n"], "said": error_text(panel), "svg": svg(sheet)}
-        panels.append(shown)
+        panels.append({**panel, "title": title, "said": error_text(panel), "svg": svg(sheet)})
     colours = asset("shared.css").replace(":root", ".scalecal").replace("\n.", "\n.scalecal .")
     return str(
         template("fragment.html").render(
@@ -185,11 +184,8 @@ def audit_html(evaluation: Evaluation) -> str:
 
 def audit_page(evaluation: Evaluation) -> str:
     """Return the same as a page of its own, for `Audit.to_html`."""
-    cases, n = "cases", evaluation.meta["n"]
-    if n == 1:
-        cases = "case"
     body = Markup(audit_html(evaluation))
-    return str(template("audit.html").render(title=f"Audit of {number(n)} {cases}", body=body))
+    return str(template("audit.html").render(n=evaluation.meta["n"], body=body))
 
 
 # Images
@@ -246,6 +242,8 @@ def add_images(
     -------
     Bytes used, and a note to the reader ("" if all is well).
     """
+    for case in cases:
+        case.update(href=None, thumbnail=None)
     wanted = [case for case in cases if case["path"]]
     if not wanted:
         return 0, ""
