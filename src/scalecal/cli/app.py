@@ -15,7 +15,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -281,14 +281,17 @@ def complain(text: str) -> None:
     _print(text, err=True)
 
 
-def check_rater(named: Mapping[str, str], votes: Path | None) -> None:
-    """Refuse the name of a column of the votes where no file of votes is given."""
+def named_columns(columns: list[str] | None, votes: Path | None) -> dict[str, str]:
+    """Read --columns; a column of the votes is named only where their file is given."""
     from scalecal.checks import InputError
+    from scalecal.io.input_columns import parse_columns
 
+    named = parse_columns(columns or ())
     if "rater" in named and votes is None:
         raise InputError(
             f"--columns rater={named['rater']} names a column of the votes: give their file with --votes"
         )
+    return named
 
 
 def split_list(

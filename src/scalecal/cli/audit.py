@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from scalecal.cli.app import (
     AllowLeakage,
@@ -23,10 +22,10 @@ from scalecal.cli.app import (
     Ties,
     Votes,
     app,
-    check_rater,
     command,
     complain,
     given,
+    named_columns,
     print_json,
     say,
     showing,
@@ -108,17 +107,14 @@ def audit(
     fails too. Of several files each is held to them. Results are written all the same.
     """
     from scalecal.evaluation.evaluations import evaluate_alone, evaluate_files
-    from scalecal.evaluation.folder import AUDIT_FILES, CASE_FILES, FACTS, RUN_FILES, write_run
+    from scalecal.evaluation.folder import AUDIT_FILES, RUN_FILES, write_run
     from scalecal.evaluation.gates import check_strata, parse_conditions
     from scalecal.evaluation.stream import stream_file
     from scalecal.io import read_common_predictions, read_predictions
-    from scalecal.io.input_columns import parse_columns
-    from scalecal.io.store import check_output_folder
 
     conditions = parse_conditions(fail_if or ())
     reading = given(positive=positive, n_raters=n_raters, ties=ties, seed=seed)
-    reading["columns"] = parse_columns(columns or ())
-    check_rater(reading["columns"], votes)
+    reading["columns"] = named_columns(columns, votes)
     options = given(n_bins=n_bins, n_resamples=n_resamples)
     inputs = [*files, votes]
     if stream:
@@ -127,15 +123,8 @@ def audit(
         options |= given(seed=seed, prevalence=prevalence)
         reading |= given(votes=votes, split=split, group_regex=group_regex)
         reading["allow_leakage"] = allow_leakage
-    if out is not None and stream:
-        check_output_folder(
-            out, kind="audit", names=(*AUDIT_FILES, "run.json", FACTS), inputs=inputs
-        )
-    elif out is not None:
-        names: tuple[str, ...] = RUN_FILES
-        if len(files) == 1:
-            names = (*AUDIT_FILES, *CASE_FILES)
-        check_run(out, "audit", names, inputs)
+    if out is not None:
+        check_run(out, "audit", (*RUN_FILES, *AUDIT_FILES), inputs)
     about: dict[str, Any] = {
         "command": sys.argv,
         "options": {**options, **given(ties=ties, group_regex=group_regex)},
@@ -196,19 +185,8 @@ def _check_stream(
             raise InputError(f"{option} {value} cannot be used with --stream: {text}")
 
 
-class PlanGroup(TyperGroup):
-    """The questions of `plan`; options alone are those of `plan audit`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in the question where none is asked."""
-        first = "".join(args[:1])
-        if not args or (first.startswith("-") and first not in ctx.help_option_names):
-            args = ["audit", *args]
-        return super().parse_args(ctx, args)
-
-
-plan = typer.Typer(name="plan", cls=PlanGroup)
-app.add_typer(plan, help="Say by simulation what a study needs; `plan` alone is `plan audit`.")
+plan = typer.Typer(name="plan", no_args_is_help=True)
+app.add_typer(plan, help="Say by simulation what a study needs.")
 
 Simulations = Annotated[
     int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")

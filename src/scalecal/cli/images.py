@@ -89,18 +89,16 @@ def datasets() -> None:
 
 
 def _facts(facts: Mapping[str, Any], indent: str = "") -> None:
+    from scalecal.io.text import number
+
     for name, value in facts.items():
-        if value in (None, "", [], {}):
-            continue
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             say(f"{indent}{name}:")
             _facts(value, indent + "    ")
-        elif isinstance(value, list):
+        elif isinstance(value, list) and value:
             say(f"{indent}{name}: {', '.join(map(str, value))}")
-        elif isinstance(value, int):
-            say(f"{indent}{name}: {value:,}")
-        else:
-            say(f"{indent}{name}: {value}")
+        elif value not in (None, "", [], {}):
+            say(f"{indent}{name}: {number(value)}")
 
 
 @command("check mhist --data mhist", *IMAGES_WORK)
@@ -130,17 +128,18 @@ def check(
     if not allow_leakage and (leakage := leakage_note(images.cases)):
         tell(f"warning: {leakage}")
     _facts({k: v for k, v in images.describe().items() if k != "warnings"})
-    problems = () if quick else images.verify()
-    for problem in problems:
-        complain(f"problem: {problem}")
-    if problems:
-        raise typer.Exit(1)
     n, published = len(images), images.about.n
     done = "no problem found"
     if published and n < published:
         done += f" in these {n:,} of {published:,} images"
     if quick:
-        done += " (images not read)"
+        say(f"{done} (images not read)")
+        return
+    problems = images.verify()
+    for problem in problems:
+        complain(f"problem: {problem}")
+    if problems:
+        raise typer.Exit(1)
     say(done)
 
 

@@ -6,7 +6,7 @@ Nothing here computes a number that is shown: the facts hold it. What is worked 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,13 +53,11 @@ class Frame(NamedTuple):
 
     def x(self, value: float) -> float:
         """Place of a value of the scale across."""
-        low, high = self.across
-        return self.left + (_clip(value, self.across) - low) / (high - low) * self.width
+        return float(np.interp(value, self.across, (self.left, self.right)))
 
     def y(self, value: float) -> float:
         """Place of a value of the upward scale."""
-        low, high = self.up
-        return self.top + (high - _clip(value, self.up)) / (high - low) * self.height
+        return float(np.interp(value, self.up, (self.bottom, self.top)))
 
     def at(self, across: float, up: float) -> Point:
         """Place of a pair of values."""
@@ -85,10 +83,6 @@ class Frame(NamedTuple):
         """Write values of the scale across beneath the frame."""
         for tick in ticks:
             self.sheet.text(self.x(tick), self.bottom + down, text(tick), anchor="middle")
-
-
-def _clip(value: float, bounds: Bounds) -> float:
-    return min(max(value, bounds[0]), bounds[1])
 
 
 def nice_top(value: float) -> float:
@@ -293,7 +287,9 @@ def ece_strips(cell: Row) -> Figure:
         values += [row[key] for key in ("ece", "null_high") if is_known(row.get(key))]
     left = 20 + max(text_width(method, 11) for method in methods)
     step, height, top = 190.0, 24.0, nice_top(max(values))
-    label = f"ECE of {cell['name']} by method and stratum, against what a calibrated model would show"
+    label = (
+        f"ECE of {cell['name']} by method and stratum, against what a calibrated model would show"
+    )
     sheet = Drawing(left + step * len(strata), 82 + height * len(methods), label)
     frames = {}
     for j, stratum in enumerate(strata):
@@ -509,7 +505,11 @@ def _interval_plot(
 
 
 def _draw_line(frame: Frame, line: Line, y: float) -> None:
-    sheet, value, style = frame.sheet, line.change["difference"], {"fill": "accent", "stroke": "paper"}
+    sheet, value, style = (
+        frame.sheet,
+        line.change["difference"],
+        {"fill": "accent", "stroke": "paper"},
+    )
     sheet.text(4, y + 4, line.name, size=12, fill="ink", bold=line.bold)
     if is_known(line.change["low"]):
         ends = (frame.x(line.change["low"]), y), (frame.x(line.change["high"]), y)
@@ -518,7 +518,7 @@ def _draw_line(frame: Frame, line: Line, y: float) -> None:
     if line.ring:
         tip += "; no clear gain over softening"
         style, width = {"fill": "paper", "stroke": "accent"}, 1.8
-    if value == _clip(value, frame.across):
+    if frame.across[0] <= value <= frame.across[1]:
         sheet.circle(x, y, 4.6, width=width, tip=tip, **style)
     else:
         sheet.rect(x - 4, y - 4, 8, 8, width=width, tip=tip, **style)
@@ -539,7 +539,7 @@ def law_bars(two: Row, *, of: str) -> Drawing | None:
     if not law or len(law) > MAX_BARS:
         return None
     m, high = len(law) - 1, 30.0
-    step = _clip(108.0 / len(law), (2.5, 12.0))
+    step = float(np.clip(108.0 / len(law), 2.5, 12.0))
     seen = two.get("votes")
     label = f"Votes for {of} of {m} readers, "
     label += ", ".join(f"{k}: {percent(p)}" for k, p in enumerate(law))
@@ -663,16 +663,16 @@ def ranked_methods(cell: Row) -> list[Row]:
     return sorted(known, key=lambda row: float(row[metric]))
 
 
-def forests(cell: Row, methods: Collection[str] | None = None) -> list[Figure]:
+def forests(cell: Row) -> list[Figure]:
     """Paired changes of the NLLs against the baseline with 95 % intervals, a line per method.
 
-    `methods` are those drawn (None: all); the name of the recommended one is bold.
+    The name of a recommended method is bold.
     """
     out = []
     for metric in ("vote_nll", "nll"):
         changes = {}
         for row in ranked_methods(cell):
-            if metric in row["changes"] and (methods is None or row["method"] in methods):
+            if metric in row["changes"]:
                 changes[row["method"]] = row["changes"][metric]
         if changes:
             out.append(_changes_plot(cell, (f"forest_{metric}",), metric, changes))

@@ -23,7 +23,7 @@ from scalecal.io.store import check_output_file, plain, write_file, written_by
 from scalecal.io.text import csv_text, number, percent
 from scalecal.report import figures
 from scalecal.report.svg import Drawing
-from scalecal.report.views import audit_table, error_text, page_view, svg
+from scalecal.report.views import audit_table, error_text, page_view, svg, words_of
 
 if TYPE_CHECKING:
     from scalecal.evaluation.audits import Audit
@@ -53,7 +53,7 @@ def template(name: str) -> Any:
     # A name that the facts lack must fail in a test, not vanish from the page.
     loader = PackageLoader("scalecal.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"number": number, "percent": percent}
+    environment.filters |= {"number": number, "percent": percent, "words": words_of}
     return environment.get_template(name)
 
 
@@ -91,7 +91,12 @@ def write_report(
     facts = report_facts(runs)
     if images is not None:
         check_images(images, [case["path"] for cell in facts["cells"] for case in _listed(cell)])
-    thumbnails = _add_thumbnails(facts["cells"], out, images)
+    thumbnails = 0
+    for cell in facts["cells"]:
+        room = MAX_BYTES_WITH_IMAGES - MAX_BYTES - thumbnails
+        folder = images or cell["images"]
+        used, cell["image_note"] = add_images(_listed(cell), folder, out, max_bytes=room)
+        thumbnails += used
     text = ""
     # Cases go before models: a reader misses a model more than its sixth case.
     for max_cases, max_models in DETAILS:
@@ -213,17 +218,6 @@ def _listed(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*cell["surest"], *cell["cases"], *cell["splits"]]
 
 
-def _add_thumbnails(cells: Sequence[dict[str, Any]], out: Path, images: Path | None) -> int:
-    """Add thumbnails, links and a note on them to the facts of the cells; return the bytes used."""
-    used = 0
-    for cell in cells:
-        folder = images or cell["images"]
-        room = MAX_BYTES_WITH_IMAGES - MAX_BYTES - used
-        taken, cell["image_note"] = add_images(_listed(cell), folder, out, max_bytes=room)
-        used += taken
-    return used
-
-
 def add_images(
     cases: list[dict[str, Any]], folder: str | Path | None, out: Path, *, max_bytes: int
 ) -> tuple[int, str]:
@@ -249,7 +243,7 @@ def add_images(
         return 0, ""
     if folder is None:
         return 0, "For thumbnails, give the images’ folder: scalecal report RUN --images DIR."
-    used, missing, full = 0, 0, False
+    used, missing, without = 0, 0, 0
     for case in wanted:
         file = _inside(Path(folder), case["path"])
         if file is None:
@@ -257,22 +251,21 @@ def add_images(
             continue
         relative = Path(os.path.relpath(file, out.resolve().parent)).as_posix()
         case["href"] = quote(relative, safe="/.-_~")
-        if full:
-            continue
         try:
             text = _thumbnail(file)
         except Exception:  # parsers of broken files raise nearly every kind of error
             missing += 1
             continue
-        full = used + len(text) > max_bytes
-        if text and not full:
+        if used + len(text) > max_bytes:
+            without += 1
+        elif text:
             used += len(text)
             case["thumbnail"] = f"data:image/jpeg;base64,{text}"
     notes = []
     if missing:
         notes.append(f"{missing} image files were not found or could not be read.")
-    if full:
-        notes.append("The page has no room for further thumbnails.")
+    if without:
+        notes.append(f"The page has no room for {without} further thumbnails.")
     return used, " ".join(notes)
 
 

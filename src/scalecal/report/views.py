@@ -7,7 +7,7 @@ function of them here, and a template block where `figures.html` does not do.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,16 +27,13 @@ from scalecal.evaluation.words import (
     softening_remark,
     voted_sentence,
 )
-from scalecal.io.text import change_text, is_known, number, percent, points
+from scalecal.io.text import is_known, number, percent, points
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum_title
 from scalecal.report.svg import Drawing
 
 MAX_DOTS = 15  # readers drawn as dots; more are written as numbers
-FEW_METHODS = 5
-"""Methods drawn; the table of methods holds all of them."""
-
 View = dict[str, Any]
 
 
@@ -139,29 +136,14 @@ def audit_table(title: str, rows: Sequence[Row], *, agreement: bool) -> View:
 # Methods
 
 
-def few_methods(cell: Row) -> list[str]:
-    """Methods drawn, in order: those with the lowest NLL, the best that may be recommended among them."""
-    names = [row["method"] for row in figures.ranked_methods(cell)]
-    kept = names[:FEW_METHODS]
-    # A method that is recommended is drawn wherever it ranks.
-    for method in figures.recommended_methods(cell):
-        if method in names[FEW_METHODS:]:
-            kept[-1] = method
-    return kept
-
-
 def _methods_view(cell: Row) -> View:
-    """A few methods as forest plots and in words, and all of them as the terminal's table."""
-    few, every = few_methods(cell), len(cell["methods"]) - 1
-    judge = COLUMNS[figures.judge_of(cell)].title
-    names = (cell["baseline"], *few)
-    whole = shown_table(cell)
+    """All methods: their changes as forest plots, ECE against its floor, and the terminal's table."""
+    scores = shown_table(cell)
     return {
-        "forests": drawn(*figures.forests(cell, few)),
-        "few": f"{len(few)} of {every} methods, the lowest {judge} first",
-        "about": {m: cell["about"][m] for m in names if cell["about"].get(m)},
+        "forests": drawn(*figures.forests(cell)),
+        "judge": COLUMNS[figures.judge_of(cell)].title,
         "strips": drawn(figures.ece_strips(cell)),
-        "all": table("All methods", whole.columns.tolist(), whole.to_numpy().tolist()),
+        "all": table("All methods", scores.columns.tolist(), scores.to_numpy().tolist()),
     }
 
 
@@ -465,67 +447,59 @@ def _model_row(cell: Row, facts: Row) -> View:
 SIGNS = {"holds": "holds", "does not hold": "fails", "inconclusive": "open"}
 """Verdict on a claim -> its class on the page."""
 
-CLAIM_KEYS = ("id", "claim", "paper", "measured", "n", "verdict", "reason")
-"""What the page shows of a claim."""
+NO_CLAIM = {"main": False, "paper": "", "measured": "", "n": None, "reason": ""}
+"""What a claim may lack."""
 
 
 def _claims_view(facts: Row) -> View:
     """Claims, how many hold, and the main ones; statements of fact are listed apart and not counted."""
     counted, stated, tally = [], [], dict.fromkeys(SIGNS.values(), 0)
     for claim in facts["claims"]:
-        view: View = {key: _words(claim.get(key, "")) for key in CLAIM_KEYS}
-        view["sign"] = SIGNS.get(view["verdict"], "open")
-        view["main"] = bool(claim.get("main"))
+        sign = SIGNS.get(claim["verdict"], "open")
+        view = {**NO_CLAIM, **claim, "sign": sign}
         if claim.get("kind") == "fact":
             stated.append(view)
-            continue
-        counted.append(view)
-        tally[view["sign"]] += 1
-    return {
-        "claims": counted,
-        "stated": stated,
-        "tally": tally,
-        "claims_first": facts["runs"][0].get("kind") == "reproduce",
-    }
+        else:
+            counted.append(view)
+            tally[sign] += 1
+    first = facts["runs"][0].get("kind") == "reproduce"
+    return {"claims": counted, "stated": stated, "tally": tally, "claims_first": first}
 
 
-def _words(value: Any) -> str:
+def words_of(value: Any) -> str:
+    """Write a value of a JSON file: numbers as people read them, of an object its name first."""
     if value is None:
         return ""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_words(v)}" for key, v in value.items())
     if isinstance(value, list):
-        return ", ".join(map(_words, value))
-    return number(value)
-
-
-def _named(values: Row | None, hidden: Collection[str] = ()) -> str:
-    """What a part of ``run.json`` says, its name first."""
-    parts: list[str] = []
-    for key, value in (values or {}).items():
-        if key == "name" and value:
-            parts.insert(0, str(value))
-        elif key not in ("name", *hidden) and value is not None:
-            parts.append(f"{key} {_words(value)}")
-    return ", ".join(parts)
+        return ", ".join(map(words_of, value))
+    if not isinstance(value, Mapping):
+        return number(value)
+    parts = []
+    for key, part in value.items():
+        if key == "name":
+            parts.append(words_of(part))
+        elif part is not None:
+            parts.append(f"{key} {words_of(part)}")
+    return ", ".join(filter(None, parts))
 
 
 def _made(run: Row) -> View:
-    dataset = run.get("dataset") or {}
+    """How a run was made. The folder of its images is nobody else's business, so it is not shown."""
+    dataset = dict(run.get("dataset") or {})
+    dataset.pop("data", None)
     facts = {
         "scalecal": run.get("version"),
-        "Data": _named(dataset, ("sha256", "classes", "data")),
-        "Classes": _words(dataset.get("classes")),
-        "SHA-256": dataset.get("sha256"),
-        "Encoder": _named(run.get("encoder")),
-        "Methods": _words(run.get("methods")),
-        "Seeds": _words(run.get("seeds")),
-        "Options": _named(run.get("options")),
-        "Packages": _named(run["packages"]),
+        "SHA-256": dataset.pop("sha256", None),
+        "Data": dataset,
+        "Encoder": run.get("encoder"),
+        "Methods": run.get("methods"),
+        "Seeds": run.get("seeds"),
+        "Options": run.get("options"),
+        "Packages": run["packages"],
     }
     return {
         "title": run["title"],
         "command": shlex.join(map(str, run.get("command") or ["scalecal", "report"])),
-        "facts": {key: text for key, text in facts.items() if text},
+        "facts": facts,
         "notes": run["notes"],
     }
