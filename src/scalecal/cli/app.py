@@ -21,15 +21,19 @@ from contextvars import ContextVar
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from scalecal import __version__
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, redacted, visible
 from scalecal.cli.help import COMMANDS, Command, DocumentedCommand, Work
-
-if TYPE_CHECKING:
-    from scalecal.engines import Engine as WorkerPool
+from scalecal.engines import Engine as WorkerPool
+from scalecal.engines import open_engine
+from scalecal.io.input_columns import INPUT_COLUMNS, column_option, parse_columns
+from scalecal.io.store import check_place
+from scalecal.limits import VARIABLE
+from scalecal.progress import Progress, how_far
 
 UNEXPECTED = 70
 """Exit code of an internal error."""
@@ -185,16 +189,12 @@ def _flag(name: str, annotation: Any) -> Parameter:
 
 def _check_output(path: Path, annotation: Any) -> None:
     """Refuse an output that cannot be written to, before anything is read."""
-    from scalecal.io.store import check_place
-
     (option,) = annotation.__metadata__
     check_place(path, folder=option.metavar == "DIR")
 
 
 def _interrupted(out: Path | None) -> str:
     """Say what is done and how to go on."""
-    from scalecal.progress import how_far
-
     said = "interrupted"
     done = how_far()
     if done:
@@ -216,8 +216,6 @@ BAR_AFTER = 0.5
 @contextmanager
 def showing(title: str) -> Iterator[Callable[[float], object]]:
     """Show how far work is: give what this returns to a function's `advance`."""
-    from scalecal.progress import Progress
-
     with Progress(1.0, unit="", title=title, show=not is_quiet(), after=BAR_AFTER) as progress:
         yield progress.advance
 
@@ -241,9 +239,6 @@ def open_workers(
     device: str | None,
 ) -> WorkerPool:
     """Open the engine that --engine, --workers, --num-gpus and --address ask for."""
-    from scalecal.checks import InputError
-    from scalecal.engines import open_engine
-
     on_gpu = device is not None and device != "cpu"
     if num_gpus and device is not None and not on_gpu:
         raise InputError("--num-gpus counts GPUs, but --device is cpu: use --workers N")
@@ -283,9 +278,6 @@ def complain(text: str) -> None:
 
 def named_columns(columns: list[str] | None, votes: Path | None) -> dict[str, str]:
     """Read --columns; a column of the votes is named only where their file is given."""
-    from scalecal.checks import InputError
-    from scalecal.io.input_columns import parse_columns
-
     named = parse_columns(columns or ())
     if "rater" in named and votes is None:
         raise InputError(
@@ -298,8 +290,6 @@ def split_list(
     text: str | None, option: str, kind: Callable[[str], Any] = str, *, what: str = "names"
 ) -> list[Any] | None:
     """Return the values of an option that takes several, with commas between; None without it."""
-    from scalecal.checks import InputError
-
     if text is None:
         return None
     try:
@@ -327,8 +317,6 @@ def common(
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    from scalecal.checks import ScalecalWarning
-
     if issubclass(category, ScalecalWarning):
         tell(f"warning: {message}")
 
@@ -345,10 +333,6 @@ REPLACED = {
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """Fail at what the last release had, with its new spelling, and at what no terminal can have sent."""
-    from scalecal.checks import InputError
-    from scalecal.io.input_columns import INPUT_COLUMNS, column_option
-    from scalecal.limits import VARIABLE
-
     command = " ".join(arguments[:1])
     if command in REPLACED:
         raise InputError(f"{command} was replaced: use {REPLACED[command]}")
@@ -371,8 +355,6 @@ def _check_arguments(arguments: Sequence[str]) -> None:
 
 def main() -> None:
     """Run the command line; errors are one line on standard error, never a traceback."""
-    from scalecal.checks import InputError, MissingPackageError
-
     warnings.showwarning = _show_warning
     debug = "--debug" in sys.argv
     try:
@@ -399,8 +381,6 @@ def main() -> None:
     except OSError as error:
         if debug:
             raise
-        from scalecal.checks import redacted, visible
-
         place = "standard output"
         if error.filename is not None:
             place = error.filename
@@ -418,8 +398,6 @@ def main() -> None:
 
 def unexpected(error: Exception) -> str:
     """Keep the traceback of an internal error in a log, and say where."""
-    from scalecal.checks import redacted, visible
-
     first = visible(redacted((str(error).splitlines() or [""])[0]))[:200]
     what = f"scalecal failed unexpectedly ({type(error).__name__}: {first})"
     text = redacted(

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from scalecal.checks import InputError
 from scalecal.cli.app import (
     AllowLeakage,
     Bins,
@@ -34,6 +35,8 @@ from scalecal.cli.app import (
 )
 from scalecal.cli.help import Work
 from scalecal.cli.report import check_run, close_run
+from scalecal.io import read_common_predictions, read_predictions
+from scalecal.io.store import check_output_folder, output_folder, write_csv
 
 
 @command(
@@ -110,7 +113,6 @@ def audit(
     from scalecal.evaluation.folder import AUDIT_FILES, RUN_FILES, write_run
     from scalecal.evaluation.gates import check_strata, parse_conditions
     from scalecal.evaluation.stream import stream_file
-    from scalecal.io import read_common_predictions, read_predictions
 
     conditions = parse_conditions(fail_if or ())
     reading = given(positive=positive, n_raters=n_raters, ties=ties, seed=seed)
@@ -167,8 +169,6 @@ def _check_stream(
     prevalence: float | None,
 ) -> None:
     """Refuse what a stream cannot do: it keeps counts, and neither cases nor their ids and groups."""
-    from scalecal.checks import InputError
-
     if len(files) > 1:
         raise InputError(
             "--stream keeps counts, not cases, which several files are compared by: leave it out, or "
@@ -215,7 +215,6 @@ def plan_audit(
     out: Out = None,
 ) -> None:
     """Say how many cases and readers an audit needs, by simulation."""
-    from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan as run_plan
     from scalecal.report.plots import power_curve, save
 
@@ -277,7 +276,6 @@ def plan_votes(
     out: Out = None,
 ) -> None:
     """Say how many cases need readers' votes, so that a probe can tell how one reader would vote."""
-    from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan_votes as run_plan
 
     if out is not None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scalecal.cases import Features, Predictions
+from scalecal.checks import InputError
 from scalecal.cli.app import (
     AllowLeakage,
     Bins,
@@ -32,9 +34,10 @@ from scalecal.cli.app import (
 from scalecal.cli.help import Work
 from scalecal.cli.probes import Kappa, PanelSize, VoteShare, known_of_readers
 from scalecal.cli.report import check_run, close_run
+from scalecal.io import read_predictions
+from scalecal.io.store import output_folder, write_text
 
 if TYPE_CHECKING:
-    from scalecal.cases import Features, Predictions
     from scalecal.evaluation.recalibration import Calibration
 
 
@@ -94,15 +97,12 @@ def calibrate(
 
     New cases: scalecal calibrate new.csv --apply runs/calibrated/calibrator.json --out runs/new
     """
-    from scalecal.checks import InputError
     from scalecal.evaluation.folder import CALIBRATE_FILES, RUN_FILES, write_run
     from scalecal.evaluation.recalibration import (
         Recalibrator,
         apply_recalibrator,
         calibrate_predictions,
     )
-    from scalecal.io import read_predictions
-    from scalecal.io.store import output_folder, write_text
 
     inputs = [file, votes, apply]
     reading = given(
@@ -204,8 +204,6 @@ def cross_validated(data: Features) -> Predictions:
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
-
-    from scalecal.cases import Predictions
 
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(data.X, data.votes)
     # Fitted to the end: stopped as early as by default, other machines would give other probabilities.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scalecal.checks import InputError, library, lookup
 from scalecal.cli.app import (
     ENGINE_WORK,
     Address,
@@ -31,9 +32,11 @@ from scalecal.cli.help import Work
 from scalecal.cli.images import Data, DatasetSpec, Partial, open_images
 from scalecal.cli.probes import Preset
 from scalecal.cli.report import check_run, close_run
+from scalecal.encoders import ENCODERS, get_encoder
+from scalecal.engines import Engine as WorkerPool
+from scalecal.io import store
 
 if TYPE_CHECKING:
-    from scalecal.engines import Engine as WorkerPool
     from scalecal.paper.reproduction import Training
     from scalecal.paper.sources import Source
 
@@ -50,8 +53,6 @@ def _sources(
     partial: bool,
 ) -> tuple[list[Source], dict[str, str]]:
     """Find what there is to reproduce, and why the rest is not; names that are not known are errors."""
-    from scalecal.checks import lookup
-    from scalecal.encoders import ENCODERS, get_encoder
     from scalecal.paper.sources import (
         PAPER_DATASETS,
         embedded,
@@ -157,9 +158,6 @@ def reproduce(
     From images (--data), from features (--features), or with neither from the embedded nodules and
     simulated stand-ins. A run that was stopped continues where it was.
     """
-    from scalecal.checks import InputError
-    from scalecal.io.store import disk_errors, lock_folder
-    from scalecal.io.store import sweep as sweep_folder
     from scalecal.paper.claims import claims_table
     from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
     from scalecal.paper.reproduction import reproduce as run
@@ -205,10 +203,10 @@ def reproduce(
             **chosen,
         )
         check_begun(sources, out, training)
-        with disk_errors(out):
+        with store.disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        with lock_folder(out):
-            sweep_folder(out, below=True)
+        with store.lock_folder(out):
+            store.sweep(out, below=True)
             with _pool(sources, out, training, engine, workers, num_gpus, address) as pool:
                 _train_on_workers(pool, sources, out, training)
                 outcome = run(
@@ -303,7 +301,6 @@ def finetune(
     The experiment of the paper's first table, after Wei et al. (2022). Writes the predictions of every
     label kind and seed on the test cases, for `report` and `reproduce --finetuned`.
     """
-    from scalecal.checks import library
     from scalecal.evaluation.evaluations import evaluate
     from scalecal.paper.finetuning import finetune as run_finetune
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scalecal.cases import Features
+from scalecal.checks import InputError, check_choice
 from scalecal.cli.app import (
     ENGINE_WORK,
     Address,
@@ -38,9 +40,11 @@ from scalecal.cli.app import (
 )
 from scalecal.cli.help import Work
 from scalecal.cli.report import check_run, close_run
+from scalecal.io.features import read_features
+from scalecal.io.input_columns import parse_columns
+from scalecal.io.store import check_output_file, check_output_folder
 
 if TYPE_CHECKING:
-    from scalecal.cases import Features
     from scalecal.readers import Readers
 
 FeaturesPath = Annotated[
@@ -116,9 +120,6 @@ def known_of_readers(
 
 def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
     """Read embeddings with those of a command's options that say how, and what else is known."""
-    from scalecal.io.features import read_features
-    from scalecal.io.input_columns import parse_columns
-
     names = ("labels", "votes", "positive", "ties", "n_raters", "group_regex")
     chosen = given(**{name: options.get(name) for name in names})
     named = parse_columns(options.get("columns") or ())
@@ -162,7 +163,6 @@ def fit(
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
     options = given(**locals())
-    from scalecal.io.store import check_output_folder
     from scalecal.probes.estimators import ABOUT, WEIGHTS
     from scalecal.runs.fitted import fit_method
 
@@ -222,9 +222,7 @@ def predict(
     options = given(**locals())
     import numpy as np
 
-    from scalecal.checks import InputError
     from scalecal.evaluation.prediction_table import predictions_table, write_table
-    from scalecal.io.store import check_output_file
     from scalecal.probes import load_probe
     from scalecal.runs.fitted import predict_features, readers_behind
 
@@ -419,7 +417,6 @@ def export(
     in onnxruntime before it is written, and refused where a probability differs from the probe's by more
     than 1e-6.
     """
-    from scalecal.checks import check_choice
     from scalecal.export import FORMATS, export_probe
 
     check_choice(to, FORMATS, "--to")
