@@ -524,43 +524,7 @@ def _draw_line(frame: Frame, line: Line, y: float) -> None:
         sheet.rect(x - 4, y - 4, 8, 8, width=width, tip=tip, **style)
 
 
-# Two answers: the law of votes, and what votes would buy
-
-MAX_BARS = 60
-"""Numbers of votes drawn as bars; longer laws are written only."""
-
-
-def law_bars(two: Row, *, of: str) -> Drawing | None:
-    """Probability of each number of votes for a class, the observed number filled and marked.
-
-    The line beneath spans the numbers to expect. None where there is no law, or one too long to draw.
-    """
-    law = two.get("law")
-    if not law or len(law) > MAX_BARS:
-        return None
-    m, high = len(law) - 1, 30.0
-    step = float(np.clip(108.0 / len(law), 2.5, 12.0))
-    seen = two.get("votes")
-    label = f"Votes for {of} of {m} readers, "
-    label += ", ".join(f"{k}: {percent(p)}" for k, p in enumerate(law))
-    if seen is not None:
-        label += f"; observed: {seen}"
-    sheet = Drawing(step * len(law) + 8, high + 20, label)
-    for k, p in enumerate(law):
-        # Every bar shows, or an unlikely number of votes would look like an impossible one.
-        height = max(high * p / max(law), 1.0)
-        fill = "rule"
-        if k == seen:
-            fill = "accent"
-        sheet.rect(4 + k * step + 0.5, 2 + high - height, step - 1, height, fill=fill)
-    left, right = 4 + two["low"] * step, 4 + (two["high"] + 1) * step
-    sheet.line((left + 0.5, high + 4), (right - 0.5, high + 4), stroke="quiet", width=1.5)
-    if seen is not None:
-        sheet.circle(4 + (seen + 0.5) * step, high + 4, 3, fill="accent", stroke="paper")
-    sheet.text(4 + step / 2, high + 18, "0", anchor="middle", size=10)
-    sheet.text(4 + (m + 0.5) * step, high + 18, f"{m}", anchor="middle", size=10)
-    return sheet
-
+# What votes would buy
 
 READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
 """Kinds of reads in words."""
