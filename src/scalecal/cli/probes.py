@@ -114,8 +114,9 @@ def known_of_readers(
     from scalecal.readers import Readers
 
     shares = split_list(vote_share, "--vote-share", float, what="numbers")
-    share = shares[0] if shares is not None and len(shares) == 1 else shares
-    return Readers(kappa=kappa, vote_share=share, panel_size=panel_size)
+    if shares is not None and len(shares) == 1:
+        return Readers(kappa=kappa, vote_share=shares[0], panel_size=panel_size)
+    return Readers(kappa=kappa, vote_share=shares, panel_size=panel_size)
 
 
 def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
@@ -182,7 +183,9 @@ def fit(
     for note in data.cases.notes:
         tell(f"Note: {note}")
     counts = probe.about_["counts"]
-    made = f", {counts['synthetic']:,} synthetic" if counts["synthetic"] else ""
+    made = ""
+    if counts["synthetic"]:
+        made = f", {counts['synthetic']:,} synthetic"
     say(
         f"Fitted {method} to {counts['train']:,} cases{made} ({counts['validation']:,} for validation), "
         f"{probe.n_iter_} epochs; saved to {out}"
@@ -190,8 +193,10 @@ def fit(
     if probe.panel_ is not None:
         say(probe.panel_.sentence())
     if probe.capped_:
-        longer = "" if preset == "default" else "; --preset default trains small data for longer"
-        tell(f"warning: the limit of epochs ended the training, not early stopping{longer}")
+        warning = "warning: the limit of epochs ended the training, not early stopping"
+        if preset != "default":
+            warning += "; --preset default trains small data for longer"
+        tell(warning)
 
 
 @command("predict runs/probe new.npz --out predictions.csv", READ_WORK)
@@ -240,8 +245,11 @@ def predict(
                 "panel-votes, or panel-published and --kappa"
             )
         assert behind is not None
-        sizes = np.unique(behind)
-        law = n_raters or (int(sizes[0]) if len(sizes) == 1 else fitted.panel_.panel_size)
+        law, sizes = fitted.panel_.panel_size, np.unique(behind)
+        if n_raters is not None:
+            law = n_raters
+        elif len(sizes) == 1:
+            law = int(sizes[0])
     table = predictions_table(predict_features(fitted, data), n_raters=behind, votes_law=law)
     write_table(table, out, inputs=inputs)
     for note in data.cases.notes:
@@ -325,13 +333,16 @@ def compare(
     check_run(out, "compare", RUN_FILES, inputs)
     data = open_features()
     if images is not None:
-        check_images(images, () if data.cases.paths is None else data.cases.paths)
+        paths = data.cases.paths
+        check_images(images, [] if paths is None else paths.tolist())
+    if num_gpus and device is None:
+        device = "cuda"
     options = given(
         dataset=data.dataset or features.stem,
         progress=tell,
         methods=split_list(methods, "--methods"),
         seeds=seeds,
-        device=device or ("cuda" if num_gpus else None),
+        device=device,
         memory=memory,
         allow_leakage=allow_leakage,
         preset=preset,

@@ -218,7 +218,9 @@ def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawi
 
     A panel that counts votes is of a reader's vote, against the share of readers who voted so.
     """
-    against = " against readers’ votes" if "votes" in panel else ""
+    against = ""
+    if "votes" in panel:
+        against = " against readers’ votes"
     label = (
         f"Reliability diagram{against}, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; "
         f"a calibrated model would show {number(calibrated(panel))} there."

@@ -105,14 +105,6 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], words:
     return {"title": title, "head": head, "rows": rows, "words": words}
 
 
-def drawn(*listed: Figure) -> list[View]:
-    """Return figures for the template, each with its title and the facts it shows."""
-    out = []
-    for figure in listed:
-        out.append({**figure.facts, "title": figure.title, "svg": svg(figure.drawing)})
-    return out
-
-
 # By difficulty
 
 
@@ -162,9 +154,9 @@ def _methods_view(cell: Row) -> View:
     """All methods: their changes as forest plots, ECE against its floor, and the terminal's table."""
     scores = shown_table(cell)
     return {
-        "forests": drawn(*figures.forests(cell)),
+        "forests": figures.forests(cell),
         "judge": COLUMNS[figures.judge_of(cell)].title,
-        "strips": drawn(figures.ece_strips(cell)),
+        "strips": [figures.ece_strips(cell)],
         "all": table("All methods", scores.columns.tolist(), scores.to_numpy().tolist()),
     }
 
@@ -183,7 +175,7 @@ def _votes_view(cell: Row) -> View | None:
     return {
         "voted": voted_sentence(cell),
         "kappa": kappa_sentence(cell),
-        "plots": drawn(*figures.voted_plots(cell)),
+        "plots": figures.voted_plots(cell),
         "table": table("By kappa", ["Kappa", "ρ", "Vote NLL", "Recovered"], kappa, words=0),
     }
 
@@ -263,18 +255,18 @@ def _dots(count: int, total: int, words: str) -> Markup:
 
 def _work_view(cell: Row) -> View:
     """Referral by confidence, with a rule for practice, and decision curves."""
-    referral, rows = drawn(*figures.referrals(cell)), []
-    for panel in referral:
-        for method in panel["methods"]:
+    referral, rows = figures.referrals(cell), []
+    for figure in referral:
+        for method in figure.facts["methods"]:
             for line in method["thresholds"]:
-                names = [figures.share_text(line["threshold"]), panel["title"], method["method"]]
+                names = [figures.share_text(line["threshold"]), figure.title, method["method"]]
                 sent = f"{line['sent']:,} of {line['n']:,}"
                 avoided = f"{line['avoided']:,} of {line['errors']:,}"
                 rows.append([*names, sent, avoided, number(line["per_case"])])
     # Labels come before votes, as in the facts.
-    judges: dict[str, list[View]] = {}
-    for panel in drawn(*figures.decisions(cell)):
-        judges.setdefault(panel["judge"], []).append(panel)
+    judges: dict[str, list[Figure]] = {}
+    for figure in figures.decisions(cell):
+        judges.setdefault(figure.facts["judge"], []).append(figure)
     head = ["Below", "Stratum", "Method", "Cases sent", "Errors avoided", "Per case"]
     return {
         "referral": referral,
@@ -344,12 +336,10 @@ def _subtitle(cells: Sequence[Row]) -> str:
     if len(cells) > 1:
         return f"{len(cells)} models, {len(methods)} methods"
     (cell,) = cells
-    counts = {"test cases": cell["n_test"], "seeds": cell["n_seeds"]}
-    if cell["kind"] == "files":
-        counts["files"] = len(cell["methods"])
-    elif cell["kind"] == "comparison":
-        counts["methods"] = len(cell["methods"])
-    return " · ".join([cell["name"], *(f"{name}: {n:,}" for name, n in counts.items())])
+    counts = f"test cases: {cell['n_test']:,} · seeds: {cell['n_seeds']:,}"
+    if len(cell["methods"]) > 1:
+        counts += f" · methods: {len(cell['methods']):,}"
+    return f"{cell['name']} · {counts}"
 
 
 def _clearest(cell: Row) -> float:
@@ -370,8 +360,8 @@ def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
     elif cell["n_seeds"] > 1:
         seed, count = cell["seed"], cell["n_seeds"]
         view["note"] = f"seed {seed}, one of {count} repeats of split and training"
-    facts = {panel["stratum"]: panel for panel in cell["reliability"][cell["judged"]]}
-    panel = facts.get(cell["hardest"]) or facts.get("overall")
+    panels = {panel["stratum"]: panel for panel in cell["reliability"][cell["judged"]]}
+    panel = panels.get(cell["hardest"]) or panels.get("overall")
     if panel is None:
         return view
     title = stratum_title(panel["stratum"], cell["agreement"]).capitalize()
@@ -519,7 +509,7 @@ def template(name: str) -> Any:
     # A name that the facts lack must fail in a test, not vanish from the page.
     loader = PackageLoader("scalecal.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"number": number, "percent": percent, "words": words_of}
+    environment.filters |= {"number": number, "percent": percent, "words": words_of, "svg": svg}
     environment.globals |= {
         "diagram": diagram,
         "calibrated": figures.calibrated,
