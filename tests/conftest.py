@@ -93,7 +93,7 @@ def brief_training() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _draw() -> Iterator[dict[str, Any]]:
     """Figures of runs are made but not drawn, which is half the time of most commands."""
-    from scalecal.evaluation import plots
+    from scalecal.report import plots
     from scalecal.report.svg import Drawing
 
     def undrawn(_: Any, *paths: Path) -> None:
