@@ -12,16 +12,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scalecal.evaluation.verdict import points
-from scalecal.runs.wording import shown_table
 from typer.testing import CliRunner
 
 import scalecal.report
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.evaluation.folder import read_runs, store_facts
+from scalecal.evaluation.texts import shown_table
 from scalecal.io.store import write_file
-from scalecal.io.text import change_text
+from scalecal.io.text import change_text, points
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.columns import chosen
 from scalecal.report import report_facts, write_report

@@ -311,6 +311,8 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
             f"Figures and cases are shown of the first {len(cells)} of {len(every)} models, so that the "
             "page stays light; the results to download hold all of them."
         )
+    # The section on votes has its own sentences, beside the figure that shows them.
+    elsewhere = (voted_sentence(every[0]), kappa_sentence(every[0]))
     resamples = sorted({cell["n_resamples"] for cell in every})
     return {
         "facts": facts,
@@ -319,6 +321,7 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "sections": [*sections, ("made", "How this was made")],
         "subtitle": _subtitle(every),
         "first": _first(every, cells),
+        "paragraphs": [text for text in every[0]["paragraphs"] if text not in elsewhere],
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts) for cell in every],
         "drawn": [cell["key"] for cell in cells],
