@@ -327,15 +327,20 @@ REPLACED = {
     "encoders": "scalecal list encoders",
     "datasets": "scalecal list datasets",
     "plan --votes": "scalecal plan votes",
+    "plan --excess": "scalecal plan audit --excess",
+    "plan --share": "scalecal plan audit --share",
+    "plan --power": "scalecal plan audit --power",
+    "plan --readers": "scalecal plan audit --readers",
 }
-"""Commands of the last release, and options of one command, and what replaces them."""
+"""How commands of the last release began, and what replaces them."""
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """Fail at what the last release had, with its new spelling, and at what no terminal can have sent."""
-    command = " ".join(arguments[:1])
-    if command in REPLACED:
-        raise InputError(f"{command} was replaced: use {REPLACED[command]}")
+    for count in (1, 2):
+        start = " ".join(arguments[:count])
+        if start in REPLACED:
+            raise InputError(f"{start} was replaced: use {REPLACED[start]}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         try:
             os.fsencode(argument)
@@ -343,7 +348,7 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             # Libraries would stumble over it one by one.
             raise InputError(f"the argument {argument!r} is not text: type it again") from None
         option, _, value = argument.partition("=")
-        new = REPLACED.get(f"{command} {option}")
+        new = None
         role = option[2:].removesuffix("-column").replace("-", "_")
         if option == "--limit":
             new = f"the environment variable {VARIABLE}={value or following}"

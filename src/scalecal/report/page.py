@@ -512,7 +512,8 @@ def template(name: str) -> Any:
     # A name that the facts lack must fail in a test, not vanish from the page.
     loader = PackageLoader("scalecal.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"number": number, "percent": percent, "words": words_of, "svg": svg}
+    filters: dict[str, Callable[..., str]] = {"number": number, "percent": percent}
+    environment.filters |= filters | {"words": words_of, "svg": svg}
     environment.globals |= {
         "diagram": diagram,
         "calibrated": figures.calibrated,
