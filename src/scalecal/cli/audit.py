@@ -110,7 +110,7 @@ def audit(
     fails too. Of several files each is held to them. Results are written all the same.
     """
     from scalecal.evaluation.evaluations import evaluate_alone, evaluate_files
-    from scalecal.evaluation.folder import AUDIT_FILES, RUN_FILES, write_run
+    from scalecal.evaluation.folder import AUDIT_FILES, CASE_FILES, FACTS, RUN_FILES, write_run
     from scalecal.evaluation.gates import check_strata, parse_conditions
     from scalecal.evaluation.stream import stream_file
 
@@ -125,8 +125,14 @@ def audit(
         options |= given(seed=seed, prevalence=prevalence)
         reading |= given(votes=votes, split=split, group_regex=group_regex)
         reading["allow_leakage"] = allow_leakage
-    if out is not None:
-        check_run(out, "audit", (*RUN_FILES, *AUDIT_FILES), inputs)
+    if out is not None and stream:
+        # A stream writes neither cases nor a page, so those of another command may stay.
+        names = (*AUDIT_FILES, "run.json", FACTS)
+        check_output_folder(out, kind="audit", names=names, inputs=inputs)
+    elif out is not None and len(files) == 1:
+        check_run(out, "audit", (*CASE_FILES, *AUDIT_FILES), inputs)
+    elif out is not None:
+        check_run(out, "audit", RUN_FILES, inputs)
     about: dict[str, Any] = {
         "command": sys.argv,
         "options": {**options, **given(ties=ties, group_regex=group_regex)},
