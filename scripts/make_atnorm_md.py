@@ -40,7 +40,7 @@ def make_embeddings(source: Path, target: Path) -> int:
 
 def shown_ids() -> set[str]:
     """Ids that the demo's page lists, and the next in each list."""
-    from scalecal.cli.demo import recalibrate
+    from scalecal.cli.calibrate import recalibrate
     from scalecal.datasets import load_atnorm_md
     from scalecal.runs import facts
 

@@ -212,11 +212,10 @@ def test_unwritable_output_is_an_error(tmp_path, frame):
 
 def test_plan_prints_a_table_and_writes_a_curve(tmp_path):
     options = ("--simulations", 20, "--readers", "3,7", "--out", tmp_path / "plan")
-    result = run("plan", *options)
+    result = run("plan", "audit", *options)
     assert result.exit_code == 0, result.output
-    assert run("plan", "audit", *options).output == result.output
     assert {"plan.csv", "plan.svg", "plan.png"} <= {p.name for p in (tmp_path / "plan").iterdir()}
-    assert isinstance(run("plan", "--readers", "three").exception, InputError)
+    assert isinstance(run("plan", "audit", "--readers", "three").exception, InputError)
 
 
 def test_plan_votes_prints_a_table_and_writes_it(tmp_path):

@@ -43,7 +43,9 @@ def raising(error):
 
 
 def test_a_fault_of_our_own_is_one_line_and_a_log(run, table, monkeypatch, tmp_path):
-    monkeypatch.setattr("scalecal.io.read_predictions", raising(ZeroDivisionError("a\nb\x1b[2J")))
+    monkeypatch.setattr(
+        "scalecal.cli.audit.read_predictions", raising(ZeroDivisionError("a\nb\x1b[2J"))
+    )
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code, out, err = run("audit", table)
     assert (code, out) == (70, "")
@@ -75,7 +77,7 @@ def test_messages_about_the_cases_name_the_file(run, tmp_path):
 
 
 def test_debug_prints_the_traceback(table, monkeypatch):
-    monkeypatch.setattr("scalecal.io.read_predictions", raising(ZeroDivisionError("x")))
+    monkeypatch.setattr("scalecal.cli.audit.read_predictions", raising(ZeroDivisionError("x")))
     monkeypatch.setattr(sys, "argv", ["scalecal", "audit", str(table), "--debug"])
     with pytest.raises(ZeroDivisionError):
         main()
@@ -94,7 +96,7 @@ def test_a_log_that_cannot_be_written_is_no_second_fault(monkeypatch, tmp_path):
     ],
 )
 def test_the_machine_s_refusals_are_told_in_one_line(run, table, monkeypatch, error, said):
-    monkeypatch.setattr("scalecal.io.read_predictions", raising(error))
+    monkeypatch.setattr("scalecal.cli.audit.read_predictions", raising(error))
     monkeypatch.setitem(main.__globals__, "_close_output", lambda: None)
     code, _, err = run("audit", table)
     assert code == 2
@@ -108,7 +110,7 @@ def test_ctrl_c_says_how_far_it_was_and_that_nothing_was_written(run, table, mon
             bar.advance(0.5)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("scalecal.evaluation.audits.audit_predictions", interrupted)
+    monkeypatch.setattr("scalecal.evaluation.evaluations.evaluate_alone", interrupted)
     code, _, err = run("audit", table, "--quiet")
     assert code == 130
     assert err == (
@@ -117,7 +119,7 @@ def test_ctrl_c_says_how_far_it_was_and_that_nothing_was_written(run, table, mon
 
 
 def test_ctrl_c_in_work_that_resumes_says_how_to_go_on(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("scalecal.encoders.get_encoder", raising(KeyboardInterrupt()))
+    monkeypatch.setattr("scalecal.cli.images.get_encoder", raising(KeyboardInterrupt()))
     rows = "".join(f"{name},{name}.png,{k % 2}\n" for k, name in enumerate("abcd"))
     (tmp_path / "images.csv").write_text(f"id,path,label\n{rows}")
     for name in "abcd":
@@ -166,6 +168,7 @@ def test_the_message_of_a_limit_names_the_variable_that_raises_it(monkeypatch):
         (("encoders", "--verbose"), "use scalecal list encoders"),
         (("datasets",), "use scalecal list datasets"),
         (("plan", "--votes", "--auc", "0.9"), "use scalecal plan votes"),
+        (("plan", "--readers", "3,7"), "use scalecal plan audit --readers"),
         (
             ("audit", "p.csv", "--limit", "bins=1e6"),
             f"use the environment variable {VARIABLE}=bins=1e6",
@@ -180,6 +183,8 @@ def test_what_was_replaced_names_its_new_spelling(run, line, new):
     old = next(word for word in (*line[1:], line[0]) if word.startswith("--") or word == line[0])
     if not old.startswith("--") or line[0] == "encoders":
         old = line[0]
+    if line[0] == "plan":
+        old = " ".join(line[:2])
     code, out, err = run(*line)
     assert (code, out) == (2, "")
     assert err == f"error: {old.split('=')[0]} was replaced: {new}\n"

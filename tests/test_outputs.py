@@ -185,7 +185,7 @@ def test_facts_edited_by_hand_are_not_shown():
 
 def test_plan_and_demo_keep_files():
     Path("plan.csv").write_text("mine")
-    refused("plan.csv", "plan", "--simulations", 5, "--out", ".")
+    refused("plan.csv", "plan", "audit", "--simulations", 5, "--out", ".")
     Path("comparison.csv").write_text("mine")
     refused("comparison.csv", "demo", "--out", ".")
 

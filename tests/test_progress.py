@@ -117,7 +117,7 @@ def test_a_bar_of_shares_appears_late_and_goes():
         bar.advance(0.25)
     shown = screen.getvalue()
     assert "training" in shown
-    assert "25%" in shown
+    assert "25.0%" in shown
     assert shown.endswith("\x1b[2K")  # the line is cleared at the end
 
 

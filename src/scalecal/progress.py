@@ -28,9 +28,7 @@ def how_far() -> str:
     >>> how_far()
     'training: 25.0%'
     """
-    if not _current:
-        return ""
-    return _current[0].state()
+    return "".join(progress.state() for progress in _current)
 
 
 class Progress:
@@ -77,17 +75,14 @@ class Progress:
     ) -> None:
         self.total, self.done = total, done
         self.unit, self.title = unit, title
-        self.started = time.monotonic()
-        self._before = done
-        self._show = show
+        self._show, self._every, self._after = show, every, after
         self._stream = sys.stderr
         if stream is not None:
             self._stream = stream
         self._terminal = show and self._stream.isatty()
-        self._every, self._after = every, after
-        self._last = self.started
+        self._before = done
+        self.started = self._last = time.monotonic()
         self._bar: Any = None
-        self._task: Any = None
 
     def __enter__(self) -> Progress:
         _current[:] = [self]
@@ -98,34 +93,19 @@ class Progress:
 
     def _open(self) -> None:
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            ProgressColumn,
-            TaskProgressColumn,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Bar
 
-        columns: list[ProgressColumn] = [BarColumn()]
-        if self.title:
-            columns.insert(0, TextColumn(self.title))
-        if self.unit:
-            speed = TextColumn(f"{{task.fields[speed]:,.0f}} {self.unit}/s")
-            columns += [MofNCompleteColumn(), speed]
-        else:
-            columns.append(TaskProgressColumn())
         self._bar = Bar(
-            *columns,
-            TimeRemainingColumn(),
+            BarColumn(),
+            TextColumn("{task.description}", markup=False),
             console=Console(file=self._stream),
             transient=not self.unit,
             refresh_per_second=1 / REDRAW,
             redirect_stdout=False,  # results stay where they belong
         )
         self._bar.start()
-        self._task = self._bar.add_task("", total=self.total, completed=self.done, speed=0.0)
+        self._bar.add_task(self._line(), total=self.total, completed=self.done)
 
     def __exit__(self, *exc: object) -> None:
         if self._bar is not None:
@@ -133,7 +113,8 @@ class Progress:
             self._bar.stop()
 
     def _draw(self) -> None:
-        self._bar.update(self._task, completed=self.done, speed=self.speed)
+        (task,) = self._bar.task_ids
+        self._bar.update(task, completed=self.done, description=self._line())
 
     @property
     def speed(self) -> float:
@@ -143,8 +124,6 @@ class Progress:
     def advance(self, n: float) -> None:
         """Count `n` more."""
         self.done += n
-        if not self._show:
-            return
         now = time.monotonic()
         if self._terminal:
             if self._bar is None and now - self.started >= self._after:
@@ -152,16 +131,18 @@ class Progress:
             if self._bar is not None and now - self._last >= REDRAW:
                 self._last = now
                 self._draw()
-        elif now - self._last >= self._every:
+        elif self._show and now - self._last >= self._every:
             self._last = now
             print(self._line(), file=self._stream, flush=True)
 
     def _line(self) -> str:
-        left = timedelta(seconds=max(0, round((self.total - self.done) / max(self.speed, 1e-6))))
-        speed = ""
+        line = self.state()
         if self.unit:
-            speed = f", {self.speed:,.0f} {self.unit}/s"
-        return f"{self.state()}{speed}, {left} left"
+            line += f", {self.speed:,.0f} {self.unit}/s"
+        if self.speed > 0:
+            left = max(0, round((self.total - self.done) / self.speed))
+            line += f", {timedelta(seconds=left)} left"
+        return line
 
     def state(self) -> str:
         """Say what is done so far."""

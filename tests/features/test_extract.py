@@ -422,7 +422,7 @@ def test_progress_lines_and_bar() -> None:
     screen = Terminal()
     with Progress(100, stream=screen) as bar:
         bar.advance(100)
-    assert "100/100" in screen.getvalue()
+    assert "100 of 100 images" in screen.getvalue()
     assert "images/s" in screen.getvalue()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from scalecal.datasets import simulate
 from scalecal.evaluation.evaluations import evaluate
-from scalecal.evaluation.folder import store_facts, write_run
+from scalecal.evaluation.folder import write_run
 from scalecal.report import write_report
 from scalecal.runs.grid import run_grid
 from tests.report.make_runs import CLAIMS, METHODS, make_run
@@ -91,7 +91,7 @@ def run_on(data: Any, out: Path, **options: Any) -> Path:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Run folders of both kinds."""
     root = tmp_path_factory.mktemp("runs")
-    made = {
+    return {
         "compare": make_run(root / "compare", claims=CLAIMS),
         "audit": make_run(root / "audit", kind="audit", encoder=None),
         "reproduce": make_run(root / "reproduce", kind="reproduce", n=150, seeds=1, claims=CLAIMS),
@@ -103,9 +103,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             seeds=2,
         ),
     }
-    for folder in made.values():
-        store_facts(folder)
-    return made
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
-from scalecal import metrics
+from scalecal import audit, metrics
 from scalecal.datasets import simulate
-from scalecal.evaluation.audits import audit
+from scalecal.evaluation.folder import store_facts
 from scalecal.panel import reader_logit
 from scalecal.votes import strata
 
@@ -126,6 +126,7 @@ def make_run(
         "packages": {"numpy": np.__version__, "pandas": pd.__version__},
     }
     (folder / "run.json").write_text(json.dumps(info))
+    store_facts(folder)
     return folder
 
 

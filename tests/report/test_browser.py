@@ -10,14 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scalecal.evaluation.sentences import number
 
 from scalecal.evaluation.cells import read_cell
 from scalecal.evaluation.evaluations import evaluate
 from scalecal.evaluation.folder import write_run
-from scalecal.io.text import change_text
+from scalecal.io.text import change_text, number, percent
 from scalecal.report import report_facts, write_report
-from scalecal.report.figures import percent
 from scalecal.report.page import MAX_BYTES, MAX_BYTES_WITH_IMAGES
 from tests.report.conftest import many_methods
 from tests.report.make_runs import METHODS, make_run
@@ -65,31 +63,20 @@ def test_loads_at_every_width_without_sideways_scroll(open_page, pages, name, wi
     assert page.locator("h1").is_visible()
 
 
-def test_filters_and_sorting_of_the_methods(open_page, pages, runs):
+def test_sorting_of_the_methods(open_page, pages, runs):
     page = open_page(pages["both"])
     unfold(page)
-    facts = report_facts([runs["compare"], runs["other"]])
-    rows = page.locator("#dots tbody tr:visible")
-    assert rows.count() == 12
-    page.locator("#filter-cell").select_option("c1")
-    assert rows.count() == 6
-    page.locator("#filter-method").select_option("scale")
-    assert rows.count() == 1
-    assert page.locator("#shown").inner_text() == "1 of 12 rows"
-    found = next(
-        r for r in facts["cells"][1]["rows"] if r["method"] == "scale" and r["stratum"] == "low"
-    )
-    assert rows.locator('td[data-stratum="low"] b').inner_text() == number(found["ece"])
-    page.locator("#filter-stratum").select_option("low")
-    assert rows.locator("td.strip:visible").count() == 1
-    for name in ("cell", "method", "stratum"):
-        page.locator(f"#filter-{name}").select_option("")
-    head = page.locator('#dots th[data-stratum="low"]')
+    cell = report_facts([runs["compare"], runs["other"]])["cells"][0]
+    table = page.locator("table.methods:visible")  # those of the model that is shown
+    assert table.locator("tbody tr").count() == len(cell["methods"])
+    for row in cell["rows"]:
+        assert f"{number(row['ece'])} ({number(row['floor'])})" in table.inner_text()
+    head = table.locator("thead th").nth(1)
     for direction in ("ascending", "descending"):
         head.locator("button").click()
         assert head.get_attribute("aria-sort") == direction
-        told = page.locator('#dots tbody td[data-stratum="low"]')
-        values = [float(v) for v in told.evaluate_all("all => all.map(e => e.dataset.value)")]
+        texts = table.locator("tbody td:nth-child(2)").all_inner_texts()
+        values = [float(text.split()[0]) for text in texts]
         assert values == sorted(values, reverse=direction == "descending")
 
 
@@ -194,7 +181,7 @@ def test_a_summary_of_one_page_and_nothing_cut(open_page, pages, name, paper):
     page.emulate_media(media="print")
     assert page.evaluate("document.documentElement.scrollWidth") <= PAPER[paper]
     assert page.locator("#summary").is_visible()
-    assert not page.locator(".tools, nav, .control, #all-methods").first.is_visible()
+    assert not page.locator(".tools, nav, .control, .all-methods").first.is_visible()
     whole = page.pdf(format=paper)
     page.evaluate("document.documentElement.dataset.print = 'one'")
     assert len(re.findall(rb"/Type /Page\b", page.pdf(format=paper))) == 1
@@ -213,14 +200,15 @@ def test_telephones_have_at_most_twelve_screens(open_page, pages, name):
 def test_without_script_everything_is_there(open_page, pages, runs):
     page = open_page(pages["both"], java_script_enabled=False)
     assert page.locator("figure.reliability:visible").count() == 4
-    assert page.locator("#tradeoffs svg:visible").count() == 4
-    page.locator("#all-methods > summary").click()
-    assert page.locator("#dots tbody tr:visible").count() == 12
-    assert page.locator("#filter-method:visible, button:visible").count() == 0
+    assert page.locator(".forest svg:visible").count() == 4
+    for i in range(2):
+        page.locator(".all-methods > summary").nth(i).click()
+    assert page.locator("table.methods tbody tr:visible").count() == 12
+    assert page.locator("select:visible, button:visible").count() == 0
     assert page.locator("a[download]:visible").count() == 1
     page.locator("details summary").first.click()
     cell = report_facts([runs["compare"], runs["other"]])["cells"][0]
-    assert number(cell["rows"][0]["ece"]) in page.locator("#dots").inner_text()
+    assert number(cell["rows"][0]["ece"]) in page.locator("table.methods").first.inner_text()
 
 
 def test_export_of_the_selected_cases(open_page, pages, runs):
@@ -259,11 +247,10 @@ def test_hostile_names_stay_text(open_page, tmp_path):
     assert page.locator("img, main script").count() == 0
     assert page.locator("script").count() == 1
     assert page.locator("[onerror], [onmouseover], a[href^='javascript']").count() == 0
-    offered = page.locator("#filter-method option").all_text_contents()
-    assert {" ".join(name.split()) for name in EVIL} <= {" ".join(o.split()) for o in offered}
+    named = page.locator("table.methods tbody th").all_text_contents()
+    shown = {" ".join(name.partition(" (no clear gain")[0].split()) for name in named}
+    assert {" ".join(name.split()) for name in EVIL} <= shown
     unfold(page)
-    page.locator("#filter-method").select_option(index=2)
-    assert page.locator("#dots tbody tr:visible").count() == 1
     with page.expect_download() as waiting:
         page.locator("button.export").click()
     rows = list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text())))
@@ -295,7 +282,7 @@ def test_a_hundred_methods(open_page, tmp_path):
     file = write_report([run], tmp_path / "report.html")
     assert file.stat().st_size < MAX_BYTES
     page = open_page(file)
-    assert page.locator("#dots tbody tr").count() == 100
+    assert page.locator("table.methods tbody tr").count() == 100
 
 
 def test_28_methods_are_less_than_a_megabyte(tmp_path):
@@ -306,7 +293,10 @@ def test_28_methods_are_less_than_a_megabyte(tmp_path):
     write_run(run, found, kind="compare", command=["scalecal", "compare"], **about)
     file = write_report([run], tmp_path / "report.html")
     assert file.stat().st_size < 1_000_000
-    assert len(re.findall(r'<tr data-cell="c0"', file.read_text())) == 28
+    table = re.search(r'<table class="plain sortable methods">.*?</table>', file.read_text(), re.S)[
+        0
+    ]
+    assert table.count("<tr>") == 29
 
 
 def test_thumbnails_and_links(open_page, tmp_path):

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from scalecal.evaluation.side_by_side import joined
 
 from scalecal import audit
-from scalecal.evaluation.folder import read_runs, results_of, side_by_side, write_audit_run
+from scalecal.evaluation.folder import read_runs, results_of, write_run
 from scalecal.report import figures
 from scalecal.report.exporting import draw_all, table_all
 
@@ -19,7 +20,7 @@ def run(tmp_path_factory):
     votes = rng.binomial(5, chance)
     result = audit((votes > 2).astype(int), chance, votes=votes, n_raters=5, n_resamples=20)
     folder = tmp_path_factory.mktemp("runs") / "audit"
-    write_audit_run(folder, result, dataset="simulated")
+    write_run(folder, result, kind="audit")
     return folder, result
 
 
@@ -46,7 +47,7 @@ def test_the_file_is_the_audits_curve(run):
 def test_figures_and_tables_are_exported(run):
     folder, _ = run
     read = read_runs([folder])
-    facts = side_by_side(read)
+    facts = joined(read)
     names = set(draw_all(facts))
     assert {"decision_labels_overall", "decision_votes_low"} <= names
     assert any("decision" in name for name in table_all(facts, results_of(read, facts)))
@@ -63,7 +64,7 @@ def test_a_curve_ends_where_it_leaves_the_panel(run):
 def test_several_classes_have_no_curve(tmp_path):
     rng = np.random.default_rng(0)
     result = audit(rng.integers(3, size=90), rng.dirichlet([1, 1, 1], size=90), n_resamples=20)
-    write_audit_run(tmp_path / "audit", result, dataset="three")
+    write_run(tmp_path / "audit", result, kind="audit")
     facts = json.loads((tmp_path / "audit" / "facts.json").read_text())
     assert facts["decision"] == []
     assert len(pd.read_csv(tmp_path / "audit" / "decision.csv")) == 0

@@ -12,22 +12,21 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from scalecal.evaluation.sentences import number
-from scalecal.runs.facts import best_method, with_remedies
-from scipy.special import expit, logit
+from scipy.special import expit
 
-from scalecal import metrics
+from scalecal import audit, metrics
 from scalecal.checks import InputError
-from scalecal.evaluation.audits import audit
 from scalecal.evaluation.cells import read_cell, write_cell
-from scalecal.evaluation.folder import _stored_facts, store_facts
+from scalecal.evaluation.evaluations import evaluate
+from scalecal.evaluation.folder import read_facts, store_facts
 from scalecal.evaluation.scores import draw_nulls
+from scalecal.evaluation.words import sentences
 from scalecal.io.store import write_file
+from scalecal.io.text import number
 from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
 from scalecal.report.figures import Figure
-from scalecal.report.page import MAX_BYTES, add_images
+from scalecal.report.page import MAX_BYTES, PANELS, Panel, add_images, table
 from scalecal.report.svg import Drawing
-from scalecal.report.views import PANELS, Panel, drawn, table
 from tests.evaluation.made import cell, sharp
 from tests.report.make_runs import make_run
 
@@ -102,11 +101,9 @@ def test_nulls_beside_means_over_seeds_are_means_over_seeds(tmp_path):
         )
 
 
-def test_changes_and_best_are_those_of_the_comparison(runs):
+def test_changes_are_those_of_the_comparison(runs):
     cell = report_facts([runs["compare"]])["cells"][0]
-    comparison = evaluate(read_cell(runs["compare"]))
-    assert cell["best"]["method"] == comparison.best
-    table = comparison.table.set_index("method")
+    table = evaluate(read_cell(runs["compare"])).table.set_index("method")
     for row in cell["rows"]:
         suffix = "" if row["stratum"] == "overall" else f"_{row['stratum']}"
         for metric in ("ece",) if suffix else ("ece", "nll", "vote_nll", "auc", "accuracy"):
@@ -119,7 +116,7 @@ def test_an_audit_is_told_as_its_file_tells_it(runs):
     facts = report_facts([runs["audit"]])
     told = json.loads((runs["audit"] / "audit.json").read_text())
     cell = facts["cells"][0]
-    assert cell["details"][:2] == told["sentences"][:2]
+    assert sentences(cell)[0] == told["sentences"][0]
     assert facts["verdict"] | {"answers": told["verdict"]["answers"]} == told["verdict"]
     assert facts["lead"][:2] == told["verdict"]["answers"][:2]
     assert cell["audits"]["model"]["rows"] == told["strata"]
@@ -211,7 +208,7 @@ def test_a_page_is_made_of_the_facts_alone(runs, pages, tmp_path, monkeypatch):
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("a page was computed")
 
-    for name in ("read_cell", "compare_cell"):
+    for name in ("read_cell", "evaluate"):
         monkeypatch.setattr(f"scalecal.evaluation.folder.{name}", forbidden)
     for name in ("compare", "audit", "voted"):
         again = write_report([runs[name]], tmp_path / f"{name}.html")
@@ -225,7 +222,7 @@ def test_a_panel_from_outside_is_on_the_page(runs, tmp_path, monkeypatch):
 
     def view(cell):
         rows = [[r["method"], f"{r['n']}"] for r in cell["rows"][:1]]
-        shown = drawn([Figure(("dummy",), "In all", sheet, {})])
+        shown = [Figure(("dummy",), "In all", sheet, {})]
         return {
             "text": ["A dummy <b>."],
             "figures": shown,
@@ -233,36 +230,13 @@ def test_a_panel_from_outside_is_on_the_page(runs, tmp_path, monkeypatch):
         }
 
     panel = Panel("dummy", "Dummy & more", view)
-    monkeypatch.setattr("scalecal.report.views.PANELS", [*PANELS, panel])
+    monkeypatch.setattr("scalecal.report.page.PANELS", [*PANELS, panel])
     raw = write_report([runs["compare"]], tmp_path / "page.html").read_text()
     assert '<a href="#dummy">Dummy &amp; more</a>' in raw
     part = raw[raw.index('<section id="dummy">') :]
     part = part[: part.index("</section>")]
     for text in ("A dummy &lt;b&gt;.", "a dot", "In all", '<td class="n">400</td>'):
         assert text in part
-
-
-def test_remedies_for_an_audit_are_fitted_on_other_cases(runs):
-    """The temperature of a fold equals that fitted by hand on the other folds; so does the panel."""
-    from scalecal.calibrators import PanelCalibrator, TemperatureScaling
-
-    cell, derived = with_remedies(read_cell(runs["audit"]))
-    assert set(derived) == {"temperature", "platt", "quadratic", "beta", "panel"}
-    p, soft = (cell.first(method).p for method in ("model", "temperature"))
-    ratio = logit(p) / logit(soft)
-    values = np.unique(ratio.round(9))
-    assert 1 < len(values) <= 5 + 3  # one temperature per fold, and rounding
-    fold = ratio.round(9) == values[0]
-    cooled = TemperatureScaling().fit(logit(p[~fold]), cell.y[~fold])
-    assert cooled.temperature_ == pytest.approx(values[0], rel=1e-6)
-    votes, both = cell.cases.votes, cell.first("panel")
-    panel = PanelCalibrator(prior_sd=2.0).fit(
-        logit(p[~fold]), cell.y[~fold], votes=votes[~fold], panel_size=votes[~fold].sum(axis=1)
-    )
-    np.testing.assert_allclose(both.p[fold], panel.predict_proba(logit(p[fold]))[:, 1], rtol=1e-5)
-    np.testing.assert_allclose(
-        both.p_reader[fold], panel.predict_reader_proba(logit(p[fold]))[:, 1], rtol=1e-5
-    )
 
 
 def test_referral_counts_by_hand(tmp_path):
@@ -315,6 +289,7 @@ def test_more_than_two_classes(tmp_path):
     pd.concat([predicted, sharp]).to_parquet(tmp_path / "predictions.parquet")
     info = {"kind": "compare", "dataset": {"name": "three", "classes": ["a", "b", "c"]}}
     (tmp_path / "run.json").write_text(json.dumps(info))
+    store_facts(tmp_path)
     cell = report_facts([tmp_path])["cells"][0]
     assert cell["event"] == "top class is right"
     row = next(r for r in cell["rows"] if r["method"] == "none" and r["stratum"] == "overall")
@@ -322,27 +297,14 @@ def test_more_than_two_classes(tmp_path):
     read_page(write_report([tmp_path], tmp_path / "report.html"))
 
 
-def test_choosing_among_more_methods_makes_no_gain():
-    """Of methods that change nothing, the best is called sure in at most 5 % of the trials."""
-    rng = np.random.default_rng(0)
-    calls = 0
-    for _ in range(400):
-        made = {
-            f"m{i}": {"overall": {"nll": {"difference": d, "low": d - 2, "high": d + 2, "sd": 1.0}}}
-            for i, d in enumerate(rng.normal(size=20).tolist())
-        }
-        calls += best_method(made, set(made))["sure"]
-    assert calls <= 400 * 0.05 + 3 * np.sqrt(400 * 0.05 * 0.95)
-
-
-def test_stored_facts_of_wrong_types_are_computed_anew(tmp_path):
+def test_stored_facts_of_wrong_types_are_refused(tmp_path):
     write_cell(tmp_path, cell({"none": sharp(2.0)}, 40, n_seeds=1), kind="audit")
     store_facts(tmp_path)
-    facts = _stored_facts(tmp_path)
-    assert facts is not None
+    facts = read_facts(tmp_path)
     for change in ({"name": None}, {"strata": [[1]]}, {"methods": 3}):
         write_file(tmp_path / "facts.json", json.dumps({**facts, **change}), kind="audit")
-        assert _stored_facts(tmp_path) is None
+        with pytest.raises(InputError):
+            read_facts(tmp_path)
 
 
 def test_no_runs_and_wrong_folders_are_told(tmp_path):
@@ -354,23 +316,18 @@ def test_no_runs_and_wrong_folders_are_told(tmp_path):
         newest_report(tmp_path)
 
 
-def test_data_with_strata_lead_and_shifts_are_told_apart(tmp_path):
+def test_data_with_strata_lead(tmp_path):
     recipes = {"none": sharp(3)}
-    shift = {"dataset": {"shift": {"train": "40X", "test": "400X"}}}
     made = {
         "cells/a/uni": cell(recipes, 60, dataset="a", panel=False, n_seeds=1),
-        "cells/a/uni@40X-400X": cell(recipes, 40, dataset="a", panel=False, n_seeds=1, meta=shift),
         "cells/b/uni": cell(recipes, 90, dataset="b", n_seeds=1),
     }
     for name, data in made.items():
         write_cell(tmp_path / name, data)
+    store_facts(tmp_path)
     facts = report_facts([tmp_path])
     assert [c["name"] for c in facts["cells"]] == ["b, uni", "a, uni"]
-    assert "1 models tested elsewhere than trained" in facts["runs"][0]["notes"][0]
-    assert "tables/shift.md" in facts["runs"][0]["notes"][0]
     assert "ECE is " in facts["lead"][1]["text"]  # one model has strata: no "from x to x"
-    alone = report_facts([tmp_path / "cells/a/uni@40X-400X"])
-    assert alone["cells"][0]["name"] == "a, uni, trained on 40X, tested on 400X"
 
 
 def test_newest_report(tmp_path):
@@ -421,7 +378,9 @@ def test_links_inside_the_folder_of_images_are_followed_and_paths_out_of_it_are_
     ]
     cases = [{"path": path} for path in (*inside, *outside)]
     _, note = add_images(cases, folder, tmp_path / "page.html", max_bytes=100_000)
-    assert ["thumbnail" in case for case in cases] == [True] * len(inside) + [False] * len(outside)
+    assert [case["thumbnail"] is not None for case in cases] == [True] * len(inside) + [
+        False
+    ] * len(outside)
     assert cases[0]["href"] == "images/link.png"
     assert note.startswith(f"{len(outside)} image files were not found")
 

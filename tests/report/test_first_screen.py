@@ -12,7 +12,6 @@ from html import unescape
 
 import numpy as np
 import pytest
-from scalecal.evaluation.verdict import BADGES
 from scipy.special import expit, logit
 from scipy.stats import binom
 from typer.testing import CliRunner
@@ -21,8 +20,9 @@ from scalecal import audit
 from scalecal.cli import app
 from scalecal.datasets import load_lidc, simulate
 from scalecal.evaluation.evaluations import evaluate
-from scalecal.evaluation.folder import write_audit_run, write_run
+from scalecal.evaluation.folder import write_run
 from scalecal.evaluation.stream import StreamingAudit
+from scalecal.evaluation.words import BADGES
 from scalecal.report import audit_page, report_facts, write_report
 from scalecal.runs.grid import run_grid
 
@@ -168,7 +168,7 @@ def test_three_questions_are_answered_by_every_audit(name, tmp_path):
     check_page(f'<section id="answer">{audit_page(made)}</section>', verdict, verdict["answers"])
     if name not in WITH_RUNS and not SLOW:
         return
-    write_audit_run(tmp_path / "run", made, dataset="made")
+    write_run(tmp_path / "run", made, kind="audit")
     facts = report_facts([tmp_path / "run"])
     check(facts["verdict"], facts["lead"])
     assert facts["verdict"]["badge"] == verdict["badge"]

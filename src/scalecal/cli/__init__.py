@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 # Importing a module of commands adds them to the application.
-from scalecal.cli import (  # noqa: F401
-    audit,
-    calibrate,
-    demo,
-    export,
-    finetune,
-    images,
-    paper,
-    probes,
-    report,
-)
+from scalecal.cli import audit, calibrate, images, paper, probes, report  # noqa: F401
 from scalecal.cli.app import app, main
 
 __all__ = ["app", "main"]

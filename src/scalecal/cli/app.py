@@ -15,21 +15,25 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from scalecal import __version__
+from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, redacted, visible
 from scalecal.cli.help import COMMANDS, Command, DocumentedCommand, Work
-
-if TYPE_CHECKING:
-    from scalecal.engines import Engine as WorkerPool
+from scalecal.engines import Engine as WorkerPool
+from scalecal.engines import open_engine
+from scalecal.io.input_columns import INPUT_COLUMNS, column_option, parse_columns
+from scalecal.io.store import check_place
+from scalecal.limits import VARIABLE
+from scalecal.progress import Progress, how_far
 
 UNEXPECTED = 70
 """Exit code of an internal error."""
@@ -185,16 +189,12 @@ def _flag(name: str, annotation: Any) -> Parameter:
 
 def _check_output(path: Path, annotation: Any) -> None:
     """Refuse an output that cannot be written to, before anything is read."""
-    from scalecal.io.store import check_place
-
     (option,) = annotation.__metadata__
     check_place(path, folder=option.metavar == "DIR")
 
 
 def _interrupted(out: Path | None) -> str:
     """Say what is done and how to go on."""
-    from scalecal.progress import how_far
-
     said = "interrupted"
     done = how_far()
     if done:
@@ -216,8 +216,6 @@ BAR_AFTER = 0.5
 @contextmanager
 def showing(title: str) -> Iterator[Callable[[float], object]]:
     """Show how far work is: give what this returns to a function's `advance`."""
-    from scalecal.progress import Progress
-
     with Progress(1.0, unit="", title=title, show=not is_quiet(), after=BAR_AFTER) as progress:
         yield progress.advance
 
@@ -241,9 +239,6 @@ def open_workers(
     device: str | None,
 ) -> WorkerPool:
     """Open the engine that --engine, --workers, --num-gpus and --address ask for."""
-    from scalecal.checks import InputError
-    from scalecal.engines import open_engine
-
     on_gpu = device is not None and device != "cpu"
     if num_gpus and device is not None and not on_gpu:
         raise InputError("--num-gpus counts GPUs, but --device is cpu: use --workers N")
@@ -281,22 +276,20 @@ def complain(text: str) -> None:
     _print(text, err=True)
 
 
-def check_rater(named: Mapping[str, str], votes: Path | None) -> None:
-    """Refuse the name of a column of the votes where no file of votes is given."""
-    from scalecal.checks import InputError
-
+def named_columns(columns: list[str] | None, votes: Path | None) -> dict[str, str]:
+    """Read --columns; a column of the votes is named only where their file is given."""
+    named = parse_columns(columns or ())
     if "rater" in named and votes is None:
         raise InputError(
             f"--columns rater={named['rater']} names a column of the votes: give their file with --votes"
         )
+    return named
 
 
 def split_list(
     text: str | None, option: str, kind: Callable[[str], Any] = str, *, what: str = "names"
 ) -> list[Any] | None:
     """Return the values of an option that takes several, with commas between; None without it."""
-    from scalecal.checks import InputError
-
     if text is None:
         return None
     try:
@@ -324,8 +317,6 @@ def common(
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    from scalecal.checks import ScalecalWarning
-
     if issubclass(category, ScalecalWarning):
         tell(f"warning: {message}")
 
@@ -336,19 +327,20 @@ REPLACED = {
     "encoders": "scalecal list encoders",
     "datasets": "scalecal list datasets",
     "plan --votes": "scalecal plan votes",
+    "plan --excess": "scalecal plan audit --excess",
+    "plan --share": "scalecal plan audit --share",
+    "plan --power": "scalecal plan audit --power",
+    "plan --readers": "scalecal plan audit --readers",
 }
-"""Commands of the last release, and options of one command, and what replaces them."""
+"""How commands of the last release began, and what replaces them."""
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """Fail at what the last release had, with its new spelling, and at what no terminal can have sent."""
-    from scalecal.checks import InputError
-    from scalecal.io.input_columns import INPUT_COLUMNS, column_option
-    from scalecal.limits import VARIABLE
-
-    command = " ".join(arguments[:1])
-    if command in REPLACED:
-        raise InputError(f"{command} was replaced: use {REPLACED[command]}")
+    for count in (1, 2):
+        start = " ".join(arguments[:count])
+        if start in REPLACED:
+            raise InputError(f"{start} was replaced: use {REPLACED[start]}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         try:
             os.fsencode(argument)
@@ -356,7 +348,7 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             # Libraries would stumble over it one by one.
             raise InputError(f"the argument {argument!r} is not text: type it again") from None
         option, _, value = argument.partition("=")
-        new = REPLACED.get(f"{command} {option}")
+        new = None
         role = option[2:].removesuffix("-column").replace("-", "_")
         if option == "--limit":
             new = f"the environment variable {VARIABLE}={value or following}"
@@ -368,8 +360,6 @@ def _check_arguments(arguments: Sequence[str]) -> None:
 
 def main() -> None:
     """Run the command line; errors are one line on standard error, never a traceback."""
-    from scalecal.checks import InputError, MissingPackageError
-
     warnings.showwarning = _show_warning
     debug = "--debug" in sys.argv
     try:
@@ -396,8 +386,6 @@ def main() -> None:
     except OSError as error:
         if debug:
             raise
-        from scalecal.checks import redacted, visible
-
         place = "standard output"
         if error.filename is not None:
             place = error.filename
@@ -415,8 +403,6 @@ def main() -> None:
 
 def unexpected(error: Exception) -> str:
     """Keep the traceback of an internal error in a log, and say where."""
-    from scalecal.checks import redacted, visible
-
     first = visible(redacted((str(error).splitlines() or [""])[0]))[:200]
     what = f"scalecal failed unexpectedly ({type(error).__name__}: {first})"
     text = redacted(

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from scalecal.checks import InputError
 from scalecal.cli.app import (
     AllowLeakage,
     Bins,
@@ -23,10 +23,10 @@ from scalecal.cli.app import (
     Ties,
     Votes,
     app,
-    check_rater,
     command,
     complain,
     given,
+    named_columns,
     print_json,
     say,
     showing,
@@ -35,6 +35,8 @@ from scalecal.cli.app import (
 )
 from scalecal.cli.help import Work
 from scalecal.cli.report import check_run, close_run
+from scalecal.io import read_common_predictions, read_predictions
+from scalecal.io.store import check_output_folder, output_folder, write_csv
 
 
 @command(
@@ -111,14 +113,10 @@ def audit(
     from scalecal.evaluation.folder import AUDIT_FILES, CASE_FILES, FACTS, RUN_FILES, write_run
     from scalecal.evaluation.gates import check_strata, parse_conditions
     from scalecal.evaluation.stream import stream_file
-    from scalecal.io import read_common_predictions, read_predictions
-    from scalecal.io.input_columns import parse_columns
-    from scalecal.io.store import check_output_folder
 
     conditions = parse_conditions(fail_if or ())
     reading = given(positive=positive, n_raters=n_raters, ties=ties, seed=seed)
-    reading["columns"] = parse_columns(columns or ())
-    check_rater(reading["columns"], votes)
+    reading["columns"] = named_columns(columns, votes)
     options = given(n_bins=n_bins, n_resamples=n_resamples)
     inputs = [*files, votes]
     if stream:
@@ -128,14 +126,13 @@ def audit(
         reading |= given(votes=votes, split=split, group_regex=group_regex)
         reading["allow_leakage"] = allow_leakage
     if out is not None and stream:
-        check_output_folder(
-            out, kind="audit", names=(*AUDIT_FILES, "run.json", FACTS), inputs=inputs
-        )
+        # A stream writes neither cases nor a page, so those of another command may stay.
+        names = (*AUDIT_FILES, "run.json", FACTS)
+        check_output_folder(out, kind="audit", names=names, inputs=inputs)
+    elif out is not None and len(files) == 1:
+        check_run(out, "audit", (*CASE_FILES, *AUDIT_FILES), inputs)
     elif out is not None:
-        names: tuple[str, ...] = RUN_FILES
-        if len(files) == 1:
-            names = (*AUDIT_FILES, *CASE_FILES)
-        check_run(out, "audit", names, inputs)
+        check_run(out, "audit", RUN_FILES, inputs)
     about: dict[str, Any] = {
         "command": sys.argv,
         "options": {**options, **given(ties=ties, group_regex=group_regex)},
@@ -178,8 +175,6 @@ def _check_stream(
     prevalence: float | None,
 ) -> None:
     """Refuse what a stream cannot do: it keeps counts, and neither cases nor their ids and groups."""
-    from scalecal.checks import InputError
-
     if len(files) > 1:
         raise InputError(
             "--stream keeps counts, not cases, which several files are compared by: leave it out, or "
@@ -196,19 +191,8 @@ def _check_stream(
             raise InputError(f"{option} {value} cannot be used with --stream: {text}")
 
 
-class PlanGroup(TyperGroup):
-    """The questions of `plan`; options alone are those of `plan audit`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put in the question where none is asked."""
-        first = "".join(args[:1])
-        if not args or (first.startswith("-") and first not in ctx.help_option_names):
-            args = ["audit", *args]
-        return super().parse_args(ctx, args)
-
-
-plan = typer.Typer(name="plan", cls=PlanGroup)
-app.add_typer(plan, help="Say by simulation what a study needs; `plan` alone is `plan audit`.")
+plan = typer.Typer(name="plan", no_args_is_help=True)
+app.add_typer(plan, help="Say by simulation what a study needs.")
 
 Simulations = Annotated[
     int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
@@ -237,7 +221,6 @@ def plan_audit(
     out: Out = None,
 ) -> None:
     """Say how many cases and readers an audit needs, by simulation."""
-    from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan as run_plan
     from scalecal.report.plots import power_curve, save
 
@@ -299,7 +282,6 @@ def plan_votes(
     out: Out = None,
 ) -> None:
     """Say how many cases need readers' votes, so that a probe can tell how one reader would vote."""
-    from scalecal.io.store import check_output_folder, output_folder, write_csv
     from scalecal.planning import plan_votes as run_plan
 
     if out is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import Parameter, signature
@@ -77,19 +78,15 @@ def default_text(option: str, works: Sequence[Work]) -> str:
     >>> default_text("readers", works), default_text("seed", works), default_text("out", works)
     ('3,5,7', '0', '')
     """
-    shown: list[str] = []
+    shown: dict[str, None] = {}
     for work in works:
         value = work.default(option)
-        if value is None or value is False:
-            continue
         if value is True:
-            text = option.replace("_", "-")
+            shown[option.replace("_", "-")] = None
         elif isinstance(value, tuple | list):
-            text = ",".join(map(str, value))
-        else:
-            text = str(value)
-        if text not in shown:
-            shown.append(text)
+            shown[",".join(map(str, value))] = None
+        elif value is not None and value is not False:
+            shown[str(value)] = None
     return "; ".join(shown)
 
 
@@ -116,19 +113,18 @@ class DocumentedCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, each with its default."""
-        plain = {param: param.help for param in self.params if hasattr(param, "help")}
         works = _described(ctx).works
-        for param, text in plain.items():
-            param.help = help_text(text)
+        shown = copy(self)
+        shown.params = [copy(param) for param in self.params]
+        for param in shown.params:
+            if not hasattr(param, "help"):
+                continue
+            param.help = help_text(param.help)
             if param.default is None and param.name and not param.required:
                 default = default_text(param.name, works)
                 if default:
                     param.help += f"  [default: {default}]"
-        try:
-            super().format_options(ctx, formatter)
-        finally:
-            for param, text in plain.items():
-                param.help = text
+        super(DocumentedCommand, shown).format_options(ctx, formatter)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the example, on one line, ready to be copied."""

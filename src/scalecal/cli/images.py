@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scalecal.cases import leakage_note
+from scalecal.checks import check_choice
 from scalecal.cli.app import (
     Address,
     AllowLeakage,
@@ -26,6 +28,9 @@ from scalecal.cli.app import (
     tell,
 )
 from scalecal.cli.help import Work
+from scalecal.datasets import DATASETS, open_dataset
+from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
+from scalecal.io.text import number
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
@@ -64,8 +69,6 @@ def open_images(
     dataset: str, data: Path | None, *, classes: str | None = None, **options: Any
 ) -> ImageSet:
     """Open a data set with the options the user gave; warnings go to standard error."""
-    from scalecal.datasets import open_dataset
-
     chosen = given(classes=split_list(classes, "--classes"), **options)
     images = open_dataset(dataset, data, **chosen)
     for warning in images.warnings:
@@ -76,8 +79,6 @@ def open_images(
 @command("list datasets", group=lists, quiet=False)
 def datasets() -> None:
     """List the data sets: how they are written, their terms, where to get them."""
-    from scalecal.datasets import DATASETS
-
     for record in DATASETS.values():
         title = f"{record.form}: {record.title}"
         if record.n is not None:
@@ -90,17 +91,13 @@ def datasets() -> None:
 
 def _facts(facts: Mapping[str, Any], indent: str = "") -> None:
     for name, value in facts.items():
-        if value in (None, "", [], {}):
-            continue
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             say(f"{indent}{name}:")
             _facts(value, indent + "    ")
-        elif isinstance(value, list):
+        elif isinstance(value, list) and value:
             say(f"{indent}{name}: {', '.join(map(str, value))}")
-        elif isinstance(value, int):
-            say(f"{indent}{name}: {value:,}")
-        else:
-            say(f"{indent}{name}: {value}")
+        elif value not in (None, "", [], {}):
+            say(f"{indent}{name}: {number(value)}")
 
 
 @command("check mhist --data mhist", *IMAGES_WORK)
@@ -116,8 +113,6 @@ def check(
     allow_leakage: AllowLeakage = False,
 ) -> None:
     """Verify a data set without extracting: counts, columns, every image."""
-    from scalecal.cases import leakage_note
-
     images = open_images(
         dataset,
         data,
@@ -130,17 +125,18 @@ def check(
     if not allow_leakage and (leakage := leakage_note(images.cases)):
         tell(f"warning: {leakage}")
     _facts({k: v for k, v in images.describe().items() if k != "warnings"})
-    problems = () if quick else images.verify()
-    for problem in problems:
-        complain(f"problem: {problem}")
-    if problems:
-        raise typer.Exit(1)
     n, published = len(images), images.about.n
     done = "no problem found"
     if published and n < published:
         done += f" in these {n:,} of {published:,} images"
     if quick:
-        done += " (images not read)"
+        say(f"{done} (images not read)")
+        return
+    problems = images.verify()
+    for problem in problems:
+        complain(f"problem: {problem}")
+    if problems:
+        raise typer.Exit(1)
     say(done)
 
 
@@ -149,8 +145,6 @@ def encoders(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show pages and notes.")] = False,
 ) -> None:
     """List the encoders: width, input, licence, and whether the weights are on this machine."""
-    from scalecal.encoders import ENCODERS, weights_here
-
     widest = max(map(len, ENCODERS))
     say(f"{'encoder':{widest}}  {'dim':>5}  {'input':>5}  {'paper':5}  {'weights':11}  licence")
     for name, record in ENCODERS.items():
@@ -240,8 +234,6 @@ def extract(
     address: Address = None,
 ) -> None:
     """Turn images into embeddings; killed and started again, it continues where it stopped."""
-    from scalecal.checks import check_choice
-    from scalecal.encoders import get_encoder, paper_preprocessing
     from scalecal.features import extract as run_extract
 
     images = open_images(

@@ -1,4 +1,4 @@
-"""The command `reproduce`: every table and figure of the paper, and whether its claims hold."""
+"""Commands of the paper alone: `reproduce` its tables, figures and claims, and `finetune` its networks."""
 
 from __future__ import annotations
 
@@ -9,27 +9,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scalecal.checks import InputError, library, lookup
 from scalecal.cli.app import (
     ENGINE_WORK,
     Address,
     Engine,
     NumGpus,
     OutFolder,
+    Seeds,
     TrainingDevice,
     Workers,
     command,
     given,
+    is_quiet,
     open_workers,
     say,
+    showing,
     split_list,
     tell,
 )
 from scalecal.cli.help import Work
+from scalecal.cli.images import Data, DatasetSpec, Partial, open_images
 from scalecal.cli.probes import Preset
 from scalecal.cli.report import check_run, close_run
+from scalecal.encoders import ENCODERS, get_encoder
+from scalecal.engines import Engine as WorkerPool
+from scalecal.io import store
 
 if TYPE_CHECKING:
-    from scalecal.engines import Engine as WorkerPool
     from scalecal.paper.reproduction import Source, Training
 
 Names = Annotated[str | None, typer.Option(metavar="A,B,...", help="Names, with commas between.")]
@@ -45,8 +52,6 @@ def _sources(
     partial: bool,
 ) -> tuple[list[Source], dict[str, str]]:
     """Find what there is to reproduce, and why the rest is not; names that are not known are errors."""
-    from scalecal.checks import lookup
-    from scalecal.encoders import ENCODERS, get_encoder
     from scalecal.paper.reproduction import (
         PAPER_DATASETS,
         embedded,
@@ -152,9 +157,6 @@ def reproduce(
     From images (--data), from features (--features), or with neither from the embedded nodules and
     simulated stand-ins. A run that was stopped continues where it was.
     """
-    from scalecal.checks import InputError
-    from scalecal.io.store import disk_errors, lock_folder
-    from scalecal.io.store import sweep as sweep_folder
     from scalecal.paper.claims import claims_table
     from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
     from scalecal.paper.reproduction import reproduce as run
@@ -200,10 +202,10 @@ def reproduce(
             **chosen,
         )
         check_begun(sources, out, training)
-        with disk_errors(out):
+        with store.disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
-        with lock_folder(out):
-            sweep_folder(out, below=True)
+        with store.lock_folder(out):
+            store.sweep(out, below=True)
             with _pool(sources, out, training, engine, workers, num_gpus, address) as pool:
                 _train_on_workers(pool, sources, out, training)
                 outcome = run(
@@ -263,3 +265,63 @@ def _train_on_workers(
             continue  # left out, with its reason, later
         cells.append((source, cell_folder(out, source)))
     train_seeds_on(pool, cells, training, progress=tell)
+
+
+@command(
+    "finetune mhist --data mhist --labels hard,nonlinear --seeds 3 --out runs/finetune",
+    Work("scalecal.paper.finetuning:finetune"),
+    Work("scalecal.paper.finetuning:FinetuneOptions"),
+    resumes=True,
+)
+def finetune(
+    dataset: DatasetSpec,
+    out: OutFolder,
+    data: Data = None,
+    partial: Partial = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND,...", help="Label kinds: {scalecal.paper.finetuning:LABEL_KINDS}."
+        ),
+    ] = None,
+    seeds: Seeds = None,
+    network: Annotated[
+        str | None, typer.Option(help="{scalecal.paper.finetuning:NETWORKS}.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training part.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per step.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Adam's rate at first.")] = None,
+    image_size: Annotated[int | None, typer.Option(help="Edge of the input in pixels.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, mps or cpu.")] = None,
+) -> None:
+    """Train a ResNet end to end with hard and smoothed labels; killed, it goes on where it stopped.
+
+    The experiment of the paper's first table, after Wei et al. (2022). Writes the predictions of every
+    label kind and seed on the test cases, for `report` and `reproduce --finetuned`.
+    """
+    from scalecal.evaluation.evaluations import evaluate
+    from scalecal.paper.finetuning import finetune as run_finetune
+
+    images = open_images(dataset, data, partial=partial)
+    # Before the folder is begun: a torchvision of another torch is found when it is imported.
+    library("torchvision", "fine-tuning")
+    cell = run_finetune(
+        images,
+        out,
+        command=["scalecal", *sys.argv[1:]],
+        progress=not is_quiet(),
+        **given(
+            labels=split_list(labels, "--labels"),
+            seeds=seeds,
+            network=network,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            image_size=image_size,
+            device=device,
+        ),
+    )
+    with showing("comparing") as advance:
+        evaluation = evaluate(cell, advance=advance)
+    say(evaluation.text(cell.meta["notes"]))
+    say(f"\nWrote run.json, cases.parquet, predictions.parquet and training.csv to {out}")

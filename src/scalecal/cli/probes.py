@@ -1,4 +1,4 @@
-"""Commands from embeddings to calibrated predictions: `fit`, `predict`, `compare`."""
+"""Commands from embeddings to calibrated predictions: `fit`, `predict`, `compare`, `export`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from scalecal.cases import Features
+from scalecal.checks import InputError, check_choice
 from scalecal.cli.app import (
     ENGINE_WORK,
     Address,
@@ -38,9 +40,11 @@ from scalecal.cli.app import (
 )
 from scalecal.cli.help import Work
 from scalecal.cli.report import check_run, close_run
+from scalecal.io.features import read_features
+from scalecal.io.input_columns import parse_columns
+from scalecal.io.store import check_output_file, check_output_folder
 
 if TYPE_CHECKING:
-    from scalecal.cases import Features
     from scalecal.readers import Readers
 
 FeaturesPath = Annotated[
@@ -110,15 +114,13 @@ def known_of_readers(
     from scalecal.readers import Readers
 
     shares = split_list(vote_share, "--vote-share", float, what="numbers")
-    share = shares[0] if shares is not None and len(shares) == 1 else shares
-    return Readers(kappa=kappa, vote_share=share, panel_size=panel_size)
+    if shares is not None and len(shares) == 1:
+        return Readers(kappa=kappa, vote_share=shares[0], panel_size=panel_size)
+    return Readers(kappa=kappa, vote_share=shares, panel_size=panel_size)
 
 
 def read(features: Path, options: Mapping[str, Any], **known: Any) -> Features:
     """Read embeddings with those of a command's options that say how, and what else is known."""
-    from scalecal.io.features import read_features
-    from scalecal.io.input_columns import parse_columns
-
     names = ("labels", "votes", "positive", "ties", "n_raters", "group_regex")
     chosen = given(**{name: options.get(name) for name in names})
     named = parse_columns(options.get("columns") or ())
@@ -162,7 +164,6 @@ def fit(
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
     options = given(**locals())
-    from scalecal.io.store import check_output_folder
     from scalecal.probes.estimators import ABOUT, WEIGHTS
     from scalecal.runs.fitted import fit_method
 
@@ -182,7 +183,9 @@ def fit(
     for note in data.cases.notes:
         tell(f"Note: {note}")
     counts = probe.about_["counts"]
-    made = f", {counts['synthetic']:,} synthetic" if counts["synthetic"] else ""
+    made = ""
+    if counts["synthetic"]:
+        made = f", {counts['synthetic']:,} synthetic"
     say(
         f"Fitted {method} to {counts['train']:,} cases{made} ({counts['validation']:,} for validation), "
         f"{probe.n_iter_} epochs; saved to {out}"
@@ -190,8 +193,10 @@ def fit(
     if probe.panel_ is not None:
         say(probe.panel_.sentence())
     if probe.capped_:
-        longer = "" if preset == "default" else "; --preset default trains small data for longer"
-        tell(f"warning: the limit of epochs ended the training, not early stopping{longer}")
+        warning = "warning: the limit of epochs ended the training, not early stopping"
+        if preset != "default":
+            warning += "; --preset default trains small data for longer"
+        tell(warning)
 
 
 @command("predict runs/probe new.npz --out predictions.csv", READ_WORK)
@@ -222,9 +227,7 @@ def predict(
     options = given(**locals())
     import numpy as np
 
-    from scalecal.checks import InputError
     from scalecal.evaluation.cells import predictions_table, write_table
-    from scalecal.io.store import check_output_file
     from scalecal.probes import load_probe
     from scalecal.runs.fitted import predict_features, readers_behind
 
@@ -242,8 +245,11 @@ def predict(
                 "panel-votes, or panel-published and --kappa"
             )
         assert behind is not None
-        sizes = np.unique(behind)
-        law = n_raters or (int(sizes[0]) if len(sizes) == 1 else fitted.panel_.panel_size)
+        law, sizes = fitted.panel_.panel_size, np.unique(behind)
+        if n_raters is not None:
+            law = n_raters
+        elif len(sizes) == 1:
+            law = int(sizes[0])
     table = predictions_table(predict_features(fitted, data), n_raters=behind, votes_law=law)
     write_table(table, out, inputs=inputs)
     for note in data.cases.notes:
@@ -327,13 +333,16 @@ def compare(
     check_run(out, "compare", RUN_FILES, inputs)
     data = open_features()
     if images is not None:
-        check_images(images, () if data.cases.paths is None else data.cases.paths)
+        paths = data.cases.paths
+        check_images(images, [] if paths is None else paths.tolist())
+    if num_gpus and device is None:
+        device = "cuda"
     options = given(
         dataset=data.dataset or features.stem,
         progress=tell,
         methods=split_list(methods, "--methods"),
         seeds=seeds,
-        device=device or ("cuda" if num_gpus else None),
+        device=device,
         memory=memory,
         allow_leakage=allow_leakage,
         preset=preset,
@@ -374,3 +383,55 @@ def compare(
         inputs=inputs,
     )
     close_run(out, names)
+
+
+@command(
+    "export runs/probe --to onnx --out runs/model --audit runs/audit",
+    Work("scalecal.export:export_probe"),
+)
+def export(
+    probe: Annotated[Path, typer.Argument(metavar="DIR", help="A folder made by `fit`.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="Format: {scalecal.export:FORMATS}.")
+    ] = "onnx",
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write to, if not DIR.")
+    ] = None,
+    panel_size: Annotated[
+        int | None,
+        typer.Option(
+            "--panel-size",
+            metavar="M",
+            help="Readers of the panel whose label and split are predicted, if not that of the fit.",
+            min=1,
+        ),
+    ] = None,
+    audit: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Run of `audit` on predictions of this probe, or of `compare` with its method: its "
+            "numbers go into the card.",
+        ),
+    ] = None,
+    license: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Licence of the model, as the Hugging Face Hub names it: apache-2.0."
+        ),
+    ] = None,
+) -> None:
+    """Write a fitted probe as model.onnx, with a model card (README.md) beside it.
+
+    One graph from embeddings (float32) to p, the probability of the panel's label, and, of two classes
+    where the probe knows the readers, p_reader and p_split: scaling, probe, calibrator and panel. It is run
+    in onnxruntime before it is written, and refused where a probability differs from the probe's by more
+    than 1e-6.
+    """
+    from scalecal.export import FORMATS, export_probe
+
+    check_choice(to, FORMATS, "--to")
+    model, card = export_probe(
+        probe, out, **given(panel_size=panel_size, audit=audit, license=license)
+    )
+    say(f"Wrote {model.name} ({model.stat().st_size:,} bytes) and {card.name} to {model.parent}")

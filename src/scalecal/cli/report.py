@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from scalecal.checks import InputError
 from scalecal.cli.app import command, given, say, tell
 from scalecal.cli.help import Work
+from scalecal.io.store import check_output_folder
+from scalecal.io.text import listed
 
 
 def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:
     """Refuse, before any work, a folder in which a run's files may not be written."""
-    from scalecal.io.store import check_output_folder
-
     check_output_folder(out, kind=kind, names=[*names, "report.html"], inputs=inputs)
 
 
 def close_run(out: Path, names: list[str]) -> None:
     """Write the report of a run folder, where its cases were kept, and say what was written."""
     from scalecal.evaluation.folder import store_facts
-    from scalecal.io.text import listed
     from scalecal.report import write_report
 
     if "predictions.parquet" in names or "cells" in names:
@@ -60,10 +61,6 @@ def report(
     ] = False,
 ) -> None:
     """Write one self-contained report.html that compares one or several runs."""
-    import webbrowser
-
-    from scalecal.checks import InputError
-    from scalecal.io.store import check_output_folder, output_folder
     from scalecal.report import export as write_files
     from scalecal.report import newest_report, write_report
 
@@ -78,9 +75,7 @@ def report(
         path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
         say(f"Wrote {path}")
         if export is not None:
-            with output_folder(export, kind="report", inputs=runs) as folder:
-                files = write_files(runs, folder, "figures") + write_files(runs, folder, "tables")
-            say(f"Wrote {len(files)} figures and tables to {export}")
+            say(f"Wrote {len(write_files(runs, export))} files of figures and tables to {export}")
     elif open and not given(out=out, images=images, export=export):
         path = newest_report("runs")
         say(str(path))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from scalecal.checks import check_choice
 from scalecal.evaluation.folder import report_facts
 from scalecal.evaluation.texts import mean_results
 from scalecal.io.store import output_folder, write_text
@@ -21,44 +20,47 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 
-def export(
-    runs: Sequence[str | Path] | str | Path,
-    out: str | Path,
-    what: Literal["figures", "tables"] = "figures",
-) -> list[Path]:
-    """Write the figures or the tables of a report as files of their own.
+def export(runs: Sequence[str | Path] | str | Path, out: str | Path) -> list[Path]:
+    """Write every figure and table of a report as files of their own.
 
     Parameters
     ----------
     runs
         One run folder, or several.
     out
-        Folder for the files.
-    what
-        "figures" writes SVG and PNG, "tables" CSV, Markdown and LaTeX.
+        Folder for the files: figures as SVG and PNG, tables as CSV, Markdown and LaTeX.
 
     Returns
     -------
     The files written.
     """
-    check_choice(what, ("figures", "tables"), "what")
     if isinstance(runs, str | Path):
         runs = [runs]
     facts = report_facts(runs)
     names: list[str] = []
     with output_folder(out, kind="report", inputs=runs) as folder:
-        if what == "figures":
-            for name, sheet in draw_all(facts).items():
-                write_text(folder / f"{name}.svg", sheet.file_svg())
-                sheet.save_png(folder / f"{name}.png")
-                names += [f"{name}.svg", f"{name}.png"]
-        else:
-            for name, table in table_all(facts, mean_results(facts["cells"])).items():
-                write_text(folder / f"{name}.csv", csv_text(table))
-                write_text(folder / f"{name}.md", markdown_text(table))
-                write_text(folder / f"{name}.tex", latex_text(table))
-                names += [f"{name}.{suffix}" for suffix in ("csv", "md", "tex")]
+        for name, sheet in draw_all(facts).items():
+            _write_drawing(sheet, folder / name)
+            names += [f"{name}.svg", f"{name}.png"]
+        for name, table in table_all(facts, mean_results(facts["cells"])).items():
+            for suffix, text in TABLES.items():
+                write_text(folder / f"{name}.{suffix}", text(table))
+                names.append(f"{name}.{suffix}")
     return [Path(out, name) for name in names]
+
+
+TABLES: dict[str, Callable[[pd.DataFrame], str]] = {
+    "csv": csv_text,
+    "md": markdown_text,
+    "tex": latex_text,
+}
+"""Suffix of a file -> table to its text."""
+
+
+def _write_drawing(sheet: Drawing, stem: Path) -> None:
+    # Not `with_suffix`: the name of a method may hold a dot.
+    write_text(stem.with_name(f"{stem.name}.svg"), sheet.file_svg())
+    sheet.save_png(stem.with_name(f"{stem.name}.png"))
 
 
 def save_reliability(panels: Sequence[Row], facts: Row, stem: Path) -> None:
@@ -70,8 +72,7 @@ def save_reliability(panels: Sequence[Row], facts: Row, stem: Path) -> None:
         role="accent",
         heading="Reliability",
     )
-    write_text(stem.with_suffix(".svg"), sheet.file_svg())
-    sheet.save_png(stem.with_suffix(".png"))
+    _write_drawing(sheet, stem)
 
 
 def _file_name(*parts: str) -> str:
@@ -87,20 +88,19 @@ def draw_all(facts: Row) -> dict[str, Drawing]:
         drawn = figures.reliability_rows(cell)
         if cell["voted"]:
             drawn += figures.voted_plots(cell)
-        drawn += figures.forests(cell) + figures.frontiers(cell)
+        drawn += [*figures.forests(cell), figures.ece_strips(cell)]
         drawn += figures.referrals(cell) + figures.decisions(cell)
+        model = ""
+        if len(facts["cells"]) > 1:
+            model = cell["name"]
         for figure in drawn:
             kind, *of = figure.name
-            model: tuple[str, ...] = ()
-            if len(facts["cells"]) > 1:
-                model = (cell["name"],)
-            name = _file_name(kind, *model, *of)
+            name = _file_name(kind, model, *of)
             # Names of methods may differ only in signs that a file name cannot hold.
             unique, k = name, 2
             while unique in drawings:
                 unique, k = f"{name}-{k}", k + 1
             drawings[unique] = figure.drawing
-    drawings["ece_against_floor"] = figures.dot_rows(facts)
     return drawings
 
 
@@ -121,7 +121,7 @@ def table_all(facts: Row, results: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def _cell_tables(cell: Row) -> dict[str, list[dict[str, Any]]]:
-    changes, referral, decision = [], [], []
+    changes, referral, decision, voted = [], [], [], []
     for row in cell["rows"]:
         for metric, change in row["changes"].items():
             if row["method"] != cell["baseline"]:
@@ -129,15 +129,13 @@ def _cell_tables(cell: Row) -> dict[str, list[dict[str, Any]]]:
                 changes.append({**of, **change})
     for panel in cell["referral"]:
         for method in panel["methods"]:
-            for line in method["thresholds"]:
-                of = {"stratum": panel["stratum"], "method": method["method"]}
-                referral.append({**of, **line})
+            of = {"stratum": panel["stratum"], "method": method["method"]}
+            referral += [{**of, **line} for line in method["thresholds"]]
     for panel in cell["decision"]:
         for method in panel["methods"]:
-            for line in method["table"]:
-                of = {key: panel[key] for key in ("judge", "stratum", "n")}
-                decision.append({**of, "method": method["method"], **line})
-    voted = []
+            of = {key: panel[key] for key in ("judge", "stratum", "n")}
+            of["method"] = method["method"]
+            decision += [{**of, **line} for line in method["table"]]
     if cell["voted"]:
         voted = figures.voted_points(cell)
     return {
@@ -148,10 +146,10 @@ def _cell_tables(cell: Row) -> dict[str, list[dict[str, Any]]]:
         "softening": cell["frontier"]["curve"],
         "referral": referral,
         "decision": decision,
-        "cases": [_flat_case(case) for case in cell["cases"]],
-        "splits": [_flat_case(case) for case in cell["splits"]],
-        "voted": [_flat_changes(point) for point in voted],
-        "kappa": [_flat_changes(row) for row in cell["kappa_sensitivity"] or ()],
+        "cases": [*map(_flat_case, cell["cases"])],
+        "splits": [*map(_flat_case, cell["splits"])],
+        "voted": [*map(_flat_changes, voted)],
+        "kappa": [*map(_flat_changes, cell["kappa_sensitivity"] or ())],
     }
 
 

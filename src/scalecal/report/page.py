@@ -1,11 +1,19 @@
-"""Facts to HTML: one self-contained page of runs, and an audit in a notebook or on a page of its own."""
+"""Facts to HTML: one self-contained page of runs, and an audit in a notebook or on a page of its own.
+
+The page computes nothing: facts become text, figures and tables. `PANELS` lists the sections that show each
+model's facts, in their order; a further one needs its facts, a function of them here, and a template block
+where `figures.html` does not do.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -17,13 +25,28 @@ from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.evaluation.curves import reliability_facts, vote_reliability
 from scalecal.evaluation.folder import report_facts
 from scalecal.evaluation.texts import (
+    cell as cell_text,
+)
+from scalecal.evaluation.texts import (
+    columns_by_labels,
+    columns_by_votes,
     mean_results,
+    shown_columns,
+    shown_table,
+)
+from scalecal.evaluation.words import (
+    AGREEMENT,
+    kappa_sentence,
+    sentences,
+    softening_remark,
+    voted_sentence,
 )
 from scalecal.io.store import check_output_file, plain, write_file, written_by
-from scalecal.io.text import csv_text, number
+from scalecal.io.text import csv_text, is_known, number, percent, points
+from scalecal.metrics import COLUMNS
 from scalecal.report import figures
+from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum_title
 from scalecal.report.svg import Drawing
-from scalecal.report.views import audit_table, error_text, page_view, svg
 
 if TYPE_CHECKING:
     from scalecal.evaluation.audits import Audit
@@ -46,6 +69,442 @@ MAX_PIXELS = 1 << 26  # of an image that is opened for a thumbnail
 MAX_PANELS = 6  # diagrams of an audit
 
 
+MAX_DOTS = 15  # readers drawn as dots; more are written as numbers
+View = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A section of the page that shows each model's facts.
+
+    Attributes
+    ----------
+    id, title : str
+        Anchor of the section, and its name in the navigation.
+    view : function
+        Facts of a cell -> what the template block shows of them; None where there is nothing to show. A
+        section without any view is left out.
+    block : str
+        Template of the section. `figures.html` shows ``text`` (sentences), ``figures`` and ``tables``.
+    """
+
+    id: str
+    title: str
+    view: Callable[[Row], View | None]
+    block: str = "figures.html"
+
+
+def svg(sheet: Drawing) -> Markup:
+    """Return a drawing for the template, which need not escape it again."""
+    return Markup(sheet.svg())
+
+
+def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> View:
+    """Return a table for the template; the first `words` columns hold words, the others numbers."""
+    return {"title": title, "head": head, "rows": rows, "words": words}
+
+
+# By difficulty
+
+
+def _difficulty_view(cell: Row) -> View:
+    audit, title = cell["audits"][cell["baseline"]], f"Audit of {cell['name']}"
+    return {
+        "what": {method: _about_diagrams(cell, method) for method in cell["reliability"]},
+        "audit": audit_table(title, audit["rows"], agreement=cell["agreement"]),
+        "notes": audit["notes"],
+    }
+
+
+def _about_diagrams(cell: Row, method: str) -> str:
+    parts = [f"{cell['n_bins']} bins"]
+    if cell["n_seeds"] > 1:
+        parts.insert(0, f"seed {cell['seed']}, one of {cell['n_seeds']}")
+    if cell["kind"] != "comparison" and cell["about"].get(method):
+        parts.append(cell["about"][method])
+    parts.append(softening_remark(cell, method))
+    return "; ".join(part for part in parts if part)
+
+
+def diagram(cell: Row, method: str, panel: Row) -> Markup:
+    """Return the reliability diagram of a method in a stratum."""
+    title = f"{method}, {stratum_title(panel['stratum'], cell['agreement'])}"
+    role = role_of(method, cell["baseline"])
+    return svg(figures.reliability_panel(panel, title=title, event=cell["event"], role=role))
+
+
+def audit_table(title: str, rows: Sequence[Row], *, agreement: bool) -> View:
+    """The rows of an audit as a table, in the columns that have a number somewhere."""
+    used = shown_columns(rows, [*columns_by_labels(), *columns_by_votes(), "debiased_error"])
+    out = []
+    for row in rows:
+        texts = {column.key: cell_text(column.key, row.get(column.key)) for column in used}
+        texts["name"] = stratum_title(row["name"], agreement)
+        if is_known(row.get("debiased_error_low")):
+            texts["debiased_error"] = interval_text(row, "debiased_error", 4)
+        out.append(list(texts.values()))
+    return table(title, [column.title for column in used], out)
+
+
+# Methods
+
+
+def _methods_view(cell: Row) -> View:
+    """All methods: their changes as forest plots, ECE against its floor, and the terminal's table."""
+    scores = shown_table(cell)
+    lines = [list(line) for line in zip(*scores.values(), strict=True)]
+    return {
+        "forests": figures.forests(cell),
+        "judge": COLUMNS[figures.judge_of(cell)].title,
+        "strips": [figures.ece_strips(cell)],
+        "all": table("All methods", list(scores), lines),
+    }
+
+
+# Votes
+
+
+def _votes_view(cell: Row) -> View | None:
+    """What voted cases would buy, and what an error of kappa would cost."""
+    if not cell["voted"]:
+        return None
+    kappa = []
+    for row in cell["kappa_sensitivity"] or ():
+        numbers = [number(row["kappa"], 2), number(row["rho"], 2), number(row["vote_nll"], 4)]
+        kappa.append([*numbers, figures.recovered_text(row)])
+    return {
+        "voted": voted_sentence(cell),
+        "kappa": kappa_sentence(cell),
+        "plots": figures.voted_plots(cell),
+        "table": table("By kappa", ["Kappa", "ρ", "Vote NLL", "Recovered"], kappa, words=0),
+    }
+
+
+# Cases
+
+
+def two_parts(two: Row, of: str = "") -> dict[str, str]:
+    """Both answers and the votes to expect, as a person says them; `of` is the class.
+
+    Examples
+    --------
+    >>> two = {"label": 0.97, "reader": 0.81, "n_raters": 7, "law": [1 / 8] * 8, "low": 5, "high": 7}
+    >>> two_parts(two)
+    {"the panel's label:": '97 %', 'one reader:': '81 %', 'expect': '5 to 7 of 7'}
+    """
+    label = f"the panel's label {of}".rstrip()
+    parts = {f"{label}:": percent(two["label"]), "one reader:": percent(two["reader"])}
+    if two.get("law"):
+        ends = dict.fromkeys((str(two["low"]), str(two["high"])))
+        parts["expect"] = f"{' to '.join(ends)} of {two['n_raters']}"
+    return parts
+
+
+def _cases_view(cell: Row) -> View:
+    view: View = {"note": _cases_note(cell)}
+    for name in ("cases", "splits"):
+        view[name] = []
+        for case in cell[name]:
+            of, named = cell["classes"][case["shown_class"]], ""
+            # Of two classes everybody knows which one is meant.
+            if len(cell["classes"]) > 2:
+                named = of
+            shown: View = {"class": cell["classes"][case["label"]], "answers": None}
+            if case["two"] is not None:
+                shown["answers"] = two_parts(case["two"], named)
+            view[name].append({**case, **shown, **_votes_of(case, of)})
+    return view
+
+
+def _votes_of(case: Row, of: str) -> View:
+    """A case's votes for the class shown: in words, as a share, and as dots where they are few."""
+    votes = case.get("votes") or ()
+    total = sum(votes)
+    if not total:
+        return {"words": "", "share": "", "dots": ""}
+    count = votes[case["shown_class"]]
+    words = f"{count} of {total} for {of}"
+    return {"words": words, "share": count / total, "dots": _dots(count, total, words) or words}
+
+
+def _cases_note(cell: Row) -> str:
+    """Whose probabilities a list of cases has, and how to read the two answers."""
+    parts = ["Probabilities are of the class the model prefers."]
+    if cell["event"] == "positive class":
+        parts = [f"Probabilities are of class {cell['classes'][1]}."]
+    if cell["two_answers"]:
+        parts.append(
+            f"Two answers, by {cell['two_answers']}: the probability of the panel’s label and that of "
+            "one reader’s vote, and the numbers of votes to expect (four times in five or more)."
+        )
+    return " ".join([*parts, cell["image_note"]])
+
+
+def _dots(count: int, total: int, words: str) -> Markup:
+    """One dot a reader, full for those who chose this class; "" for more than can be counted at a glance."""
+    if total > MAX_DOTS:
+        return Markup("")
+    sheet = Drawing(13 * total, 14, words)
+    for i, fill in enumerate(["ink"] * count + ["none"] * (total - count)):
+        sheet.circle(6.5 + 13 * i, 7, 4.5, fill=fill, stroke="ink")
+    return svg(sheet)
+
+
+# For the work
+
+
+def _work_view(cell: Row) -> View:
+    """Referral by confidence, with a rule for practice, and decision curves."""
+    referral, rows = figures.referrals(cell), []
+    for figure in referral:
+        for method in figure.facts["methods"]:
+            for line in method["thresholds"]:
+                names = [figures.share_text(line["threshold"]), figure.title, method["method"]]
+                sent = f"{line['sent']:,} of {line['n']:,}"
+                avoided = f"{line['avoided']:,} of {line['errors']:,}"
+                rows.append([*names, sent, avoided, number(line["per_case"])])
+    # Labels come before votes, as in the facts.
+    judges: dict[str, list[Figure]] = {}
+    for figure in figures.decisions(cell):
+        judges.setdefault(figure.facts["judge"], []).append(figure)
+    head = ["Below", "Stratum", "Method", "Cases sent", "Errors avoided", "Per case"]
+    return {
+        "referral": referral,
+        "table": table("Referral by confidence", head, rows, words=3),
+        "decision": judges,
+    }
+
+
+PANELS = [
+    Panel("difficulty", "By difficulty", _difficulty_view, "difficulty.html"),
+    Panel("methods", "Methods", _methods_view, "methods.html"),
+    Panel("votes", "Votes", _votes_view, "votes.html"),
+    Panel("cases", "Cases", _cases_view, "cases.html"),
+    Panel("work", "For the work", _work_view, "work.html"),
+]
+"""Sections of the page that show each model's facts, in their order."""
+
+
+# What is not of one cell
+
+
+def page_view(facts: Row, cells: Sequence[Row]) -> View:
+    """Everything the template shows; figures and cases are of these cells, tables of all of them."""
+    every = facts["cells"]
+    sections, panels = [("answer", "Verdict")], []
+    if len(every) > 1:
+        sections.append(("models", "Side by side"))
+    for panel in PANELS:
+        views = []
+        for cell in cells:
+            view = panel.view(cell)
+            if view is not None:
+                views.append({"key": cell["key"], "name": cell["name"], "cell": cell, **view})
+        if views:
+            panels.append((panel, views))
+            sections.append((panel.id, panel.title))
+    if facts["claims"]:
+        sections.append(("claims", "Claims"))
+    left_out = ""
+    if len(cells) < len(every):
+        left_out = (
+            f"Figures and cases are shown of the first {len(cells)} of {len(every)} models, so that the "
+            "page stays light; the results to download hold all of them."
+        )
+    # The section on votes has its own sentences, beside the figure that shows them.
+    elsewhere = (voted_sentence(every[0]), kappa_sentence(every[0]))
+    resamples = sorted({cell["n_resamples"] for cell in every})
+    return {
+        "facts": facts,
+        "several": len(every) > 1,
+        "panels": panels,
+        "sections": [*sections, ("made", "How this was made")],
+        "subtitle": _subtitle(every),
+        "first": _first(every, cells),
+        "paragraphs": [text for text in every[0]["paragraphs"] if text not in elsewhere],
+        "strata_gloss": _strata_gloss(every),
+        "models": [_model_row(cell, facts) for cell in every],
+        "drawn": [cell["key"] for cell in cells],
+        "left_out": left_out,
+        "any_after": any(len(cell["shown"]) > 1 for cell in cells),
+        "any_seeds": any(cell["n_seeds"] > 1 for cell in every),
+        "n_resamples": ", ".join(map(number, resamples)),
+        **_claims_view(facts),
+        "runs": [_made(run) for run in facts["runs"]],
+    }
+
+
+def _subtitle(cells: Sequence[Row]) -> str:
+    methods = {method for cell in cells for method in cell["methods"]}
+    if len(cells) > 1:
+        return f"{len(cells)} models, {len(methods)} methods"
+    (cell,) = cells
+    counts = f"test cases: {cell['n_test']:,} · seeds: {cell['n_seeds']:,}"
+    if len(cell["methods"]) > 1:
+        counts += f" · methods: {len(cell['methods']):,}"
+    return f"{cell['name']} · {counts}"
+
+
+def _clearest(cell: Row) -> float:
+    """The p-value of a model's verdict; beyond every other for a model without a test."""
+    p: float | None = cell["verdict"]["p"]
+    if p is None:
+        return 2.0
+    return p
+
+
+def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
+    """The diagram and the cases beside the verdict: of the audited seed, like all of the first screen."""
+    cell = min(cells, key=_clearest)
+    view: View = {"whose": "", "note": "", "panel": None, "surest": _surest(cell)}
+    view["by_votes"] = any(case["votes"] for case in cell["surest"])
+    if len(every) > 1:
+        view["whose"] = cell["name"]
+    elif cell["n_seeds"] > 1:
+        seed, count = cell["seed"], cell["n_seeds"]
+        view["note"] = f"seed {seed}, one of {count} repeats of split and training"
+    panels = {panel["stratum"]: panel for panel in cell["reliability"][cell["judged"]]}
+    panel = panels.get(cell["hardest"]) or panels.get("overall")
+    if panel is None:
+        return view
+    title = stratum_title(panel["stratum"], cell["agreement"]).capitalize()
+    if cell["agreement"] and panel["stratum"] in AGREEMENT:
+        title += f": {AGREEMENT[panel['stratum']]}"
+    drawing = diagram(cell, cell["judged"], panel)
+    return view | {"panel": panel, "title": title, "said": error_text(panel), "svg": drawing}
+
+
+def error_text(panel: Row) -> str:
+    """Error of a panel in points, with the mean and the band of nine in ten calibrated models.
+
+    Examples
+    --------
+    >>> error_text({"ece": 0.17, "null": 0.093, "null_low": 0.07, "null_high": 0.121})
+    'error 17 points; calibrated: 9 (7 to 12)'
+    """
+    text = f"error {points(panel['ece'])}"
+    middle = figures.calibrated(panel)
+    if middle is not None:
+        text += f"; calibrated: {100 * middle:.0f}"
+    if is_known(panel.get("null_low")):
+        text += f" ({100 * panel['null_low']:.0f} to {100 * panel['null_high']:.0f})"
+    return text
+
+
+def _surest(cell: Row) -> list[View]:
+    """The most confident predictions against the readers, or the label, in words."""
+    # Classes that are mere numbers are said as a person says them.
+    names = ["negative", "positive"]
+    if list(cell["classes"]) != ["0", "1"]:
+        names = cell["classes"]
+    out = []
+    for case in cell["surest"]:
+        votes, of = case["votes"], case["shown_class"]
+        says = f"says {percent(case['p'])}"
+        if case.get("before") is not None:
+            says = f"said {percent(case['before'])}, now {percent(case['p'])}"
+        judged, dots = f"label: {names[case['label']]}", ""
+        if votes:
+            words = f"{votes[of]} of {sum(votes)} readers"
+            judged, dots = f"{words} agree", _dots(votes[of], sum(votes), words)
+        says = says.replace(" %", "\N{NO-BREAK SPACE}%")
+        out.append({**case, "dots": dots, "said": f"{names[of]}: {says}; {judged}"})
+    return out
+
+
+def _strata_gloss(cells: Sequence[Row]) -> str:
+    """What strata are, where they are first spoken of."""
+    named = [cell for cell in cells if cell["strata"]]
+    if not named:
+        return ""
+    if not all(cell["agreement"] for cell in named):
+        return "A stratum is a part of the cases, as the data name it."
+    return (
+        "A stratum is a part of the cases, here by how far their readers agree. "
+        "High: at least six of seven (or that share) say the same. Low: the readers split, at most four of "
+        "seven, or a majority of one. Medium: between."
+    )
+
+
+def _model_row(cell: Row, facts: Row) -> View:
+    value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
+    whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
+    return {
+        "key": cell["key"],
+        "name": cell["name"],
+        "run": facts["runs"][cell["run"]]["title"],
+        "whole": whole,
+        "hard": hard,
+        "verdict": cell["verdict"],
+        "said": " ".join(sentences(cell)[1:]),
+        "best": ", ".join(figures.recommended_methods(cell)) or "-",
+    }
+
+
+SIGNS = {"holds": "holds", "does not hold": "fails", "inconclusive": "open"}
+"""Verdict on a claim -> its class on the page."""
+
+NO_CLAIM = {"main": False, "paper": "", "measured": "", "n": None, "reason": ""}
+"""What a claim may lack."""
+
+
+def _claims_view(facts: Row) -> View:
+    """Claims, how many hold, and the main ones; statements of fact are listed apart and not counted."""
+    counted, stated, tally = [], [], dict.fromkeys(SIGNS.values(), 0)
+    for claim in facts["claims"]:
+        sign = SIGNS.get(claim["verdict"], "open")
+        view = {**NO_CLAIM, **claim, "sign": sign}
+        if claim.get("kind") == "fact":
+            stated.append(view)
+        else:
+            counted.append(view)
+            tally[sign] += 1
+    first = facts["runs"][0].get("kind") == "reproduce"
+    return {"claims": counted, "stated": stated, "tally": tally, "claims_first": first}
+
+
+def words_of(value: Any) -> str:
+    """Write a value of a JSON file: numbers as people read them, of an object its name first."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(words_of, value))
+    if not isinstance(value, Mapping):
+        return number(value)
+    parts = []
+    for key, part in value.items():
+        if key == "name":
+            parts.append(words_of(part))
+        elif part is not None:
+            parts.append(f"{key} {words_of(part)}")
+    return ", ".join(filter(None, parts))
+
+
+def _made(run: Row) -> View:
+    """How a run was made. The folder of its images is nobody else's business, so it is not shown."""
+    dataset = dict(run.get("dataset") or {})
+    dataset.pop("data", None)
+    facts = {
+        "scalecal": run.get("version"),
+        "SHA-256": dataset.pop("sha256", None),
+        "Data": dataset,
+        "Encoder": run.get("encoder"),
+        "Methods": run.get("methods"),
+        "Seeds": run.get("seeds"),
+        "Options": run.get("options"),
+        "Packages": run["packages"],
+    }
+    return {
+        "title": run["title"],
+        "command": shlex.join(map(str, run.get("command") or ["scalecal", "report"])),
+        "facts": facts,
+        "notes": run["notes"],
+    }
+
+
+# The page
+
+
 def template(name: str) -> Any:
     """Return a template of this package, with escaping on."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -53,7 +512,14 @@ def template(name: str) -> Any:
     # A name that the facts lack must fail in a test, not vanish from the page.
     loader = PackageLoader("scalecal.report", ".")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["number"] = number
+    filters: dict[str, Callable[..., str]] = {"number": number, "percent": percent}
+    environment.filters |= filters | {"words": words_of, "svg": svg}
+    environment.globals |= {
+        "diagram": diagram,
+        "calibrated": figures.calibrated,
+        "role_of": figures.role_of,
+        "stratum_title": figures.stratum_title,
+    }
     return environment.get_template(name)
 
 
@@ -91,7 +557,12 @@ def write_report(
     facts = report_facts(runs)
     if images is not None:
         check_images(images, [case["path"] for cell in facts["cells"] for case in _listed(cell)])
-    thumbnails = _add_thumbnails(facts["cells"], out, images)
+    thumbnails = 0
+    for cell in facts["cells"]:
+        room = MAX_BYTES_WITH_IMAGES - MAX_BYTES - thumbnails
+        folder = images or cell["images"]
+        used, cell["image_note"] = add_images(_listed(cell), folder, out, max_bytes=room)
+        thumbnails += used
     text = ""
     # Cases go before models: a reader misses a model more than its sixth case.
     for max_cases, max_models in DETAILS:
@@ -124,9 +595,10 @@ def _page(facts: Mapping[str, Any], max_cases: int, max_models: int) -> str:
 def _shortened(cell: Mapping[str, Any], max_cases: int) -> dict[str, Any]:
     """Facts of a cell with at most so many cases of each stratum."""
     kept: list[Any] = []
+    count: Counter[str] = Counter()
     for case in cell["cases"]:
-        before = sum(other["stratum"] == case["stratum"] for other in kept)
-        if before < max_cases:
+        count[case["stratum"]] += 1
+        if count[case["stratum"]] <= max_cases:
             kept.append(case)
     return {**cell, "cases": kept, "splits": cell["splits"][: max_cases + max_cases // 2]}
 
@@ -167,8 +639,7 @@ def audit_html(evaluation: Evaluation) -> str:
         sheet = figures.reliability_panel(
             panel, title=title, event=audit.meta["event"], role="accent"
         )
-        shown = {"title": title, "n": panel["n"], "said": error_text(panel), "svg": svg(sheet)}
-        panels.append(shown)
+        panels.append({**panel, "title": title, "said": error_text(panel), "svg": svg(sheet)})
     colours = asset("shared.css").replace(":root", ".scalecal").replace("\n.", "\n.scalecal .")
     return str(
         template("fragment.html").render(
@@ -184,11 +655,8 @@ def audit_html(evaluation: Evaluation) -> str:
 
 def audit_page(evaluation: Evaluation) -> str:
     """Return the same as a page of its own, for `Audit.to_html`."""
-    cases, n = "cases", evaluation.meta["n"]
-    if n == 1:
-        cases = "case"
     body = Markup(audit_html(evaluation))
-    return str(template("audit.html").render(title=f"Audit of {number(n)} {cases}", body=body))
+    return str(template("audit.html").render(n=evaluation.meta["n"], body=body))
 
 
 # Images
@@ -216,17 +684,6 @@ def _listed(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*cell["surest"], *cell["cases"], *cell["splits"]]
 
 
-def _add_thumbnails(cells: Sequence[dict[str, Any]], out: Path, images: Path | None) -> int:
-    """Add thumbnails, links and a note on them to the facts of the cells; return the bytes used."""
-    used = 0
-    for cell in cells:
-        folder = images or cell["images"]
-        room = MAX_BYTES_WITH_IMAGES - MAX_BYTES - used
-        taken, cell["image_note"] = add_images(_listed(cell), folder, out, max_bytes=room)
-        used += taken
-    return used
-
-
 def add_images(
     cases: list[dict[str, Any]], folder: str | Path | None, out: Path, *, max_bytes: int
 ) -> tuple[int, str]:
@@ -245,12 +702,14 @@ def add_images(
     -------
     Bytes used, and a note to the reader ("" if all is well).
     """
+    for case in cases:
+        case.update(href=None, thumbnail=None)
     wanted = [case for case in cases if case["path"]]
     if not wanted:
         return 0, ""
     if folder is None:
         return 0, "For thumbnails, give the images’ folder: scalecal report RUN --images DIR."
-    used, missing, full = 0, 0, False
+    used, missing, without = 0, 0, 0
     for case in wanted:
         file = _inside(Path(folder), case["path"])
         if file is None:
@@ -258,22 +717,21 @@ def add_images(
             continue
         relative = Path(os.path.relpath(file, out.resolve().parent)).as_posix()
         case["href"] = quote(relative, safe="/.-_~")
-        if full:
-            continue
         try:
             text = _thumbnail(file)
         except Exception:  # parsers of broken files raise nearly every kind of error
             missing += 1
             continue
-        full = used + len(text) > max_bytes
-        if text and not full:
+        if used + len(text) > max_bytes:
+            without += 1
+        elif text:
             used += len(text)
             case["thumbnail"] = f"data:image/jpeg;base64,{text}"
     notes = []
     if missing:
         notes.append(f"{missing} image files were not found or could not be read.")
-    if full:
-        notes.append("The page has no room for further thumbnails.")
+    if without:
+        notes.append(f"The page has no room for {without} further thumbnails.")
     return used, " ".join(notes)
 
 

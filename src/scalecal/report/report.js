@@ -84,27 +84,6 @@
     });
   }
 
-  // Filters of the table of methods.
-  const dots = document.getElementById("dots");
-  const filters = ["cell", "method", "stratum"].map((name) => document.getElementById(`filter-${name}`));
-  const filter = () => {
-    const [cell, method, stratum] = filters.map((control) => (control ? control.value : ""));
-    let shown = 0;
-    for (const row of dots.tBodies[0].rows) {
-      row.hidden = (cell && row.dataset.cell !== cell) || (method && row.dataset.method !== method) || false;
-      shown += !row.hidden;
-    }
-    for (const part of all("[data-stratum]", dots)) part.hidden = Boolean(stratum) && part.dataset.stratum !== stratum;
-    const total = dots.tBodies[0].rows.length;
-    document.getElementById("shown").textContent = shown < total ? `${shown} of ${total} rows` : "";
-  };
-  for (const control of filters) if (control) control.addEventListener("change", filter);
-  if (chooser && dots.tBodies[0].rows.length > 60) { // too many to begin with: those of the model shown
-    const follow = () => { filters[0].value = chooser.value; filter(); };
-    chooser.addEventListener("change", follow);
-    follow();
-  }
-
   // Cases: filter and download. Text that a spreadsheet would run is made plain text.
   const csv = (text) => {
     const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;

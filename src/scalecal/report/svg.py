@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape as escape_html
 from pathlib import Path
@@ -29,7 +28,7 @@ COLOURS = {
 }
 """Role -> colour on white, for files. Blue and vermilion differ for every kind of colour vision."""
 
-Kind = Literal["line", "rect", "circle", "polyline", "text"]
+Kind = Literal["polyline", "rect", "circle", "text"]
 Point = tuple[float, float]
 
 
@@ -87,9 +86,10 @@ class Drawing:
     def _add(self, kind: Kind, *points: Point, **style: Any) -> None:
         self.marks.append(Mark(kind, points, **style))
 
-    def line(self, a: Point, b: Point, *, stroke: str = "rule", **style: Any) -> None:
-        """Draw a straight line from a to b."""
-        self._add("line", a, b, stroke=stroke, **style)
+    def line(self, *points: Point, stroke: str = "rule", **style: Any) -> None:
+        """Draw a line through points; nothing through a single one."""
+        if len(points) > 1:
+            self._add("polyline", *points, stroke=stroke, **style)
 
     def rect(self, x: float, y: float, w: float, h: float, *, fill: str, **style: Any) -> None:
         """Draw a filled rectangle."""
@@ -99,41 +99,30 @@ class Drawing:
         """Draw a disc, or a ring where `fill` is "none"."""
         self._add("circle", (x, y), size=r, fill=fill, **style)
 
-    def polyline(self, points: Sequence[Point], *, stroke: str, **style: Any) -> None:
-        """Draw a line through points."""
-        if len(points) > 1:
-            self._add("polyline", *points, stroke=stroke, **{"width": 1.5, **style})
-
     def text(
         self, x: float, y: float, text: str, *, size: float = 11, fill: str = "quiet", **style: Any
     ) -> None:
         """Write a line of text; `turned` reads upwards."""
         self._add("text", (x, y), text=text, size=size, fill=fill, **style)
 
-    def svg(self, *, decorative: bool = False) -> str:
+    def svg(self) -> str:
         """Return SVG for the page: classes for colours, everything escaped."""
         width, height = _n(self.width), _n(self.height)
         size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
         name = f'role="img" aria-label="{escape(self.label)}"'
-        if decorative:
-            name = 'aria-hidden="true"'
         return f"<svg {size} {name}>{''.join(map(_svg_mark, self.marks))}</svg>"
 
     def file_svg(self) -> str:
         """Return SVG that stands alone, with its colours in it."""
-        rules = [
-            f".f-{role}{{fill:{colour}}}.s-{role}{{stroke:{colour}}}"
-            for role, colour in COLOURS.items()
-        ]
-        style = (
-            "<style>text{font-family:system-ui,sans-serif}.f-none{fill:none}"
-            f"text.f-ink{{paint-order:stroke;stroke:#fff;stroke-width:3px}}{''.join(rules)}</style>"
-        )
+        rules = "text{font-family:system-ui,sans-serif}.f-none{fill:none}"
+        rules += "text.f-ink{paint-order:stroke;stroke:#fff;stroke-width:3px}"
+        for role, colour in COLOURS.items():
+            rules += f".f-{role}{{fill:{colour}}}.s-{role}{{stroke:{colour}}}"
         paper = f'<rect width="100%" height="100%" fill="{COLOURS["paper"]}"/>'
         head, body = self.svg().split(">", 1)
         return (
             f'{head} xmlns="http://www.w3.org/2000/svg"><title>{escape(self.label)}</title>'
-            f"{style}{paper}{body}\n"
+            f"<style>{rules}</style>{paper}{body}\n"
         )
 
     def figure(self) -> Figure:
@@ -160,7 +149,6 @@ class Drawing:
 
 
 COORDINATES = {
-    "line": ("x1", "y1", "x2", "y2"),
     "rect": ("x", "y", "width", "height"),
     "circle": ("cx", "cy"),
     "text": ("x", "y"),
@@ -170,23 +158,22 @@ COORDINATES = {
 
 def _svg_mark(mark: Mark) -> str:
     numbers = [_n(value) for point in mark.points for value in point]
-    inner = f"<title>{escape(mark.tip)}</title>" if mark.tip else ""
     attributes: dict[str, str] = {}
     if mark.kind == "polyline":
-        attributes["points"] = " ".join(f"{_n(x)},{_n(y)}" for x, y in mark.points)
+        attributes["points"] = " ".join(numbers)
         attributes["fill"] = "none"
     else:
         attributes |= zip(COORDINATES[mark.kind], numbers, strict=True)
     if mark.kind == "circle":
         attributes["r"] = _n(mark.size)
-    classes = {f"f-{mark.fill}": mark.fill, f"s-{mark.stroke}": mark.stroke}
-    attributes["class"] = " ".join(name for name, role in classes.items() if role)
+    roles = {f"f-{mark.fill}": mark.fill, f"s-{mark.stroke}": mark.stroke}
+    attributes["class"] = " ".join(name for name, role in roles.items() if role)
     if mark.stroke and mark.width != 1.0:
         attributes["stroke-width"] = _n(mark.width)
     if mark.dash:
         attributes["stroke-dasharray"] = mark.dash
+    inner = escape(mark.text)
     if mark.kind == "text":
-        inner = escape(mark.text)
         attributes["font-size"] = _n(mark.size)
         if mark.anchor != "start":
             attributes["text-anchor"] = mark.anchor
@@ -194,8 +181,12 @@ def _svg_mark(mark: Mark) -> str:
             attributes["font-weight"] = "600"
         if mark.turned:
             attributes["transform"] = f"rotate(-90 {numbers[0]} {numbers[1]})"
+    elif mark.tip:
+        inner = f"<title>{escape(mark.tip)}</title>"
     written = " ".join(f'{name}="{value}"' for name, value in attributes.items())
-    return f"<{mark.kind} {written}>{inner}</{mark.kind}>" if inner else f"<{mark.kind} {written}/>"
+    if not inner:
+        return f"<{mark.kind} {written}/>"
+    return f"<{mark.kind} {written}>{inner}</{mark.kind}>"
 
 
 def _add_artist(axes: Axes, mark: Mark, order: int) -> None:
@@ -225,7 +216,7 @@ def _add_artist(axes: Axes, mark: Mark, order: int) -> None:
             weight=weight,
             zorder=order,
         )
-    elif mark.kind in ("line", "polyline"):
+    elif mark.kind == "polyline":
         xs, ys = zip(*mark.points, strict=True)
         line = Line2D(xs, ys, color=stroke, linewidth=mark.width, zorder=order)
         if mark.dash:

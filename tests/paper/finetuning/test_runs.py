@@ -163,7 +163,7 @@ def test_command(images: ImageSet, whole: Path, tmp_path: Path) -> None:
 
     from typer.testing import CliRunner
 
-    import scalecal.cli.finetune  # noqa: F401
+    import scalecal.cli.paper  # noqa: F401
     from scalecal.cli.app import app
 
     assert isinstance(images.source, FileSource)
