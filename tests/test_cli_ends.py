@@ -168,7 +168,6 @@ def test_the_message_of_a_limit_names_the_variable_that_raises_it(monkeypatch):
         (("encoders", "--verbose"), "use scalecal list encoders"),
         (("datasets",), "use scalecal list datasets"),
         (("plan", "--votes", "--auc", "0.9"), "use scalecal plan votes"),
-        (("plan", "--readers", "3,7"), "use scalecal plan audit --readers"),
         (
             ("audit", "p.csv", "--limit", "bins=1e6"),
             f"use the environment variable {VARIABLE}=bins=1e6",

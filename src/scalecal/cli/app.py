@@ -327,10 +327,6 @@ REPLACED = {
     "encoders": "scalecal list encoders",
     "datasets": "scalecal list datasets",
     "plan --votes": "scalecal plan votes",
-    "plan --excess": "scalecal plan audit --excess",
-    "plan --share": "scalecal plan audit --share",
-    "plan --power": "scalecal plan audit --power",
-    "plan --readers": "scalecal plan audit --readers",
 }
 """How commands of the last release began, and what replaces them."""
 

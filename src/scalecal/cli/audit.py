@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from scalecal.checks import InputError
 from scalecal.cli.app import (
@@ -191,8 +192,19 @@ def _check_stream(
             raise InputError(f"{option} {value} cannot be used with --stream: {text}")
 
 
-plan = typer.Typer(name="plan", no_args_is_help=True)
-app.add_typer(plan, help="Say by simulation what a study needs.")
+class PlanGroup(TyperGroup):
+    """The questions of `plan`; options alone are those of `plan audit`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in the question where none is asked."""
+        first = "".join(args[:1])
+        if not args or (first.startswith("-") and first not in ctx.help_option_names):
+            args = ["audit", *args]
+        return super().parse_args(ctx, args)
+
+
+plan = typer.Typer(name="plan", cls=PlanGroup)
+app.add_typer(plan, help="Say by simulation what a study needs; `plan` alone is `plan audit`.")
 
 Simulations = Annotated[
     int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")

@@ -6,7 +6,7 @@ Every comparison on the same cases is made here: methods with the baseline, mode
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,6 @@ from scalecal.probes.methods import METHODS
 if TYPE_CHECKING:
     import pandas as pd
 
-CONTROL = "scale-shuffled"
 REFERENCE = "vote-fraction"
 """Training on the votes themselves: the gain whose share the others recover."""
 
@@ -231,19 +230,6 @@ def recovered(cell: Predictions, drawn: Resampled, method: str) -> Row:
         return {"share": None, "low": None, "high": None, "reason": why}
     share = drawn.recovered(method, REFERENCE, stratum="overall", metric="vote_nll")
     return {"share": share.share, "low": share.low, "high": share.high, "reason": share.reason}
-
-
-def scale_contrasts(cell: Predictions, drawn: Resampled) -> dict[str, Any]:
-    """SCALE against plain label smoothing, and against its negative control, where both were run."""
-    metric = "vote_nll"
-    if cell.cases.votes is None:
-        metric = "nll"
-    out = {}
-    for name, rival in (("plain", "vanilla-ls"), ("control", CONTROL)):
-        if {"scale", rival} <= set(cell.methods):
-            contrast = drawn.contrast("scale", rival, metric=metric)
-            out[name] = {**asdict(contrast), "p_value": contrast.p_value, "metric": metric}
-    return out
 
 
 # What votes would buy: the panel by number of voted cases, and what an error of kappa would cost

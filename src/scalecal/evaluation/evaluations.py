@@ -656,7 +656,6 @@ def _method_facts(
         "softening": frontier.beside_softening(place["beyond"], judge_by),
         "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
         "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
-        "contrasts": changes.scale_contrasts(whole, drawn),
         "voted": voted_points(whole, drawn, voted),
         "kappa_sensitivity": kappa_sensitivity(whole, drawn, voted),
     }

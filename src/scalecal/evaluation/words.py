@@ -577,7 +577,6 @@ def put_into_words(facts: dict[str, Any]) -> None:
         _training_paragraph(facts),
         voted_sentence(facts),
         kappa_sentence(facts),
-        _scale_paragraph(facts),
     ]
     facts["paragraphs"] = [text for text in topics if text]
 
