@@ -32,8 +32,8 @@ from scalecal.cases import BASELINE
 from scalecal.checks import Float, InputError, ScalecalWarning
 from scalecal.datasets import simulate
 from scalecal.datasets.simulated import SimulatedCases
-from scalecal.evaluation.frontier import equal_entropy, soften
 from scalecal.evaluation.scores import entropy
+from scalecal.evaluation.softening import equal_entropy, soften
 from scalecal.inference.paired import PairedResult, paired_t
 from scalecal.io.store import Store, output_folder, write_csv, write_json, write_text
 from scalecal.io.text import markdown_text

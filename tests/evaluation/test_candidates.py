@@ -5,10 +5,9 @@ import pytest
 from scipy.special import expit
 
 from scalecal.cases import Answers, Cases, Predictions
-from scalecal.evaluation.curves import beside_softening
 from scalecal.evaluation.evaluations import evaluate, evaluate_alone
-from scalecal.evaluation.frontier import soften
 from scalecal.evaluation.recalibration import calibrate_predictions
+from scalecal.evaluation.softening import soften
 
 
 def audited(seed=0, *, shift=1.65, slope=0.9, n=500, m=8, unread=0.0, votes=True):
@@ -71,13 +70,3 @@ def test_a_gain_that_plain_softening_has_too_is_marked():
     assert "\n* no clear gain over softening" in str(comparison)
     table = comparison.table.set_index("method")
     assert table.loc["temperature", "beyond_softening"] == pytest.approx(beyond["difference"])
-
-
-def test_a_gain_over_softening_must_be_seen_in_print():
-    rows = [
-        {"method": "a", "at_temperature": 2.0, "difference_nll": d, "difference_nll_low": 1.1 * d}
-        | {"difference_nll_high": 0.9 * d}
-        for d in (-1e-10, -2e-4, -1e-3, 1e-3)
-    ]
-    better = [beside_softening([row], "nll")["a"]["better"] for row in rows]
-    assert better == [False, False, True, False]

@@ -79,7 +79,7 @@ def test_every_table_in_three_forms(runs, tmp_path):
     written = export([runs["compare"], runs["other"]], tmp_path / "tables")
     assert {path.suffix for path in written} >= {".csv", ".md", ".tex"}
     stems = {path.stem for path in written}
-    assert {"results", "methods", "changes", "audit", "frontier", "referral", "cases"} <= stems
+    assert {"results", "methods", "changes", "audit", "softening", "referral", "cases"} <= stems
     facts = report_facts([runs["compare"], runs["other"]])
     table = pd.read_csv(tmp_path / "tables" / "methods.csv", keep_default_na=False)
     assert len(table) == sum(len(c["rows"]) for c in facts["cells"])

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from scalecal.cases import Factor, Predictions
 from scalecal.checks import InputError, check_probs
-from scalecal.evaluation import case_lists, changes, curves, frontier, texts, words
+from scalecal.evaluation import case_lists, changes, curves, texts, words
 from scalecal.evaluation.audits import Audit, audit_predictions, cases_of
 from scalecal.evaluation.candidates import NOTHING, try_candidates
 from scalecal.evaluation.cells import check_cell
@@ -35,6 +35,7 @@ from scalecal.evaluation.curves import (
 from scalecal.evaluation.gates import Condition, Failure, gate_failures
 from scalecal.evaluation.judging import judge, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
+from scalecal.evaluation.softening import beside_softening
 from scalecal.io.store import plain, write_text
 from scalecal.io.text import listed
 from scalecal.probes.methods import METHODS
@@ -530,6 +531,11 @@ def evaluate(
     core["about"] |= dict(whole.calibration.get("about") or {})
     facts, results = _method_facts(whole, drawn, options, voted=voted, advance=advance)
     core |= facts
+    if kind == "comparison":
+        judge_by = "vote_nll"
+        if whole.cases.votes is None:
+            judge_by = "nll"
+        core["softening"] = beside_softening(whole, judge_by, **options)
     core["recommended"] = _recommended(core)
     # Which method is shown beside the baseline is known only after the recommendation.
     best = _best(core)
@@ -646,14 +652,9 @@ def _method_facts(
     made = changes.paired_changes(whole, drawn)
     advance(0.25)
     rows = changes.method_rows(whole, results, nulls, made)
-    place = frontier.frontier_facts(whole, rows, options)
-    judge_by = "vote_nll"
-    if whole.cases.votes is None:
-        judge_by = "nll"
     facts: Facts = {
         "rows": rows,
-        "frontier": place,
-        "softening": frontier.beside_softening(place["beyond"], judge_by),
+        "softening": {},
         "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
         "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
         "voted": voted_points(whole, drawn, voted),

@@ -53,7 +53,7 @@ MAX_KEPT = 1_000_000
 CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
 RUN_FILES = (
     *(*CASE_FILES, "results.csv", "comparison.csv"),
-    *("claims.json", "frontier.csv", "frontier_methods.csv", "differences.csv"),
+    *("claims.json", "differences.csv"),
 )
 CALIBRATE_FILES = ("predictions.csv", "calibrator.json")
 AUDIT_FILES = ("audit.json", "audit.csv", "decision.csv", "reliability.svg", "reliability.png")
@@ -180,9 +180,6 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
     write_csv(evaluation.table, folder / "comparison.csv")
     if facts["differences"]:
         write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
-    if facts["hardest"]:
-        for key, name in (("curve", "frontier.csv"), ("beyond", "frontier_methods.csv")):
-            write_csv(pd.DataFrame(facts["frontier"][key]), folder / name)
 
 
 # Facts on disk
