@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scalecal.evaluation.recommending import recommend
+from scalecal.evaluation.judging import recommend
 
 from scalecal import audit, metrics
 from scalecal.evaluation.evaluations import evaluate

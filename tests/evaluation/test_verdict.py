@@ -83,7 +83,7 @@ def test_all_tests_are_corrected_together(whole, easy, hard, failing):
 def test_what_is_wrong_is_said_in_points():
     found = verdict(audit_of(parts(0.5, 0.001, gap=0.17, half=0.05)))
     assert found["headline"] == (
-        "On the 200 hard cases (the least confident predictions) it is 17 points more confident than the "
+        "On hard cases (the least confident predictions, n = 200) it is 17 points more confident than the "
         "readers; a calibrated model would be within 5 points."
     )
     headings = [answer["heading"] for answer in found["answers"]]
@@ -96,7 +96,7 @@ def test_the_hardest_part_must_be_judged_and_bounded():
     assert judge([WHOLE], untested, agreement=True)["badge"] == "inconclusive"
     found = verdict(audit_of(parts(0.5, 0.5, half=0.2)))
     assert found["badge"] == "inconclusive"
-    assert "one of 22 points could hide on the 200" in found["headline"]
+    assert "one of 22 points could hide on easy cases" in found["headline"]
 
 
 def study(rng, n, slope, m=7):
