@@ -512,7 +512,7 @@ def test_images_of_cases_that_name_no_file_are_an_error(features, tmp_path):
 
 @pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
 def test_predictions_that_cannot_be_written_are_one_error(tmp_path, name):
-    from scalecal.runs.fitted import write_table
+    from scalecal.evaluation.cells import write_table
 
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(InputError, match="cannot write"):

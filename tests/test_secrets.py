@@ -8,7 +8,7 @@ import pytest
 import scalecal
 from scalecal.checks import SECRETS, InputError, redacted
 from scalecal.cli.app import unexpected
-from scalecal.evaluation.folder import write_audit_run
+from scalecal.evaluation.folder import write_run
 
 SECRET = "hf_abcdefghijKLMNOP0123456789"
 FORMS = (
@@ -49,7 +49,7 @@ def test_a_run_keeps_no_secret(tmp_path, monkeypatch):
     command = ["scalecal", "audit", *FORMS, "pa55word-of-the-environment"]
     p = np.linspace(0.05, 0.95, 40)
     audit = scalecal.audit(p > 0.5, p, n_resamples=20)
-    write_audit_run(tmp_path / "run", audit, dataset="p", command=command, options={"x": SECRET})
+    write_run(tmp_path / "run", audit, kind="audit", command=command, options={"x": SECRET})
     written = list((tmp_path / "run").iterdir())
     assert any(file.name == "run.json" for file in written)
     for file in written:

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from scalecal.evaluation.judging import recommend
 
 from scalecal import audit, metrics
 from scalecal.evaluation.evaluations import evaluate
 from scalecal.evaluation.folder import write_run
+from scalecal.evaluation.judging import recommend
 from scalecal.evaluation.scores import Resampled, draw_nulls, score_cell
 from scalecal.report import write_report
 from tests.evaluation.made import cell

@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scalecal.evaluation.prediction_table import predictions_table, write_table
 
 from scalecal import audit
 from scalecal.cases import Cases, Factor, Predictions
 from scalecal.checks import InputError
+from scalecal.evaluation.cells import predictions_table, write_table
 from scalecal.io import PredictionFile, read_predictions, read_votes
 from scalecal.io.features import read_features
 from scalecal.votes import majority

@@ -11,7 +11,7 @@ import pytest
 from scalecal import audit
 from scalecal.evaluation.scores import score_cell
 from scalecal.evaluation.stream import StreamingAudit
-from scalecal.evaluation.texts import audit_table, columns_by_labels, columns_by_votes
+from scalecal.evaluation.texts import columns_by_labels, columns_by_votes
 from scalecal.metrics import COLUMNS, METRICS
 from scalecal.report import audit_html
 from tests.evaluation.made import cell, sharp
@@ -58,7 +58,7 @@ def test_every_metric_of_results_is_a_column():
 
 def test_the_terminal_and_the_notebook_show_titles():
     result = AUDITS["votes"]
-    text = audit_table(result.rows)
+    text = str(result)
     for key in (*columns_by_labels(), *columns_by_votes()):  # a title may take several lines
         assert set(COLUMNS[key].title.split()) <= set(text.split())
     assert f">{COLUMNS['nll'].title}<" in audit_html(result)

@@ -13,6 +13,7 @@ from scipy.special import expit, logit
 from scalecal import audit, metrics
 from scalecal.datasets import simulate
 from scalecal.evaluation.folder import store_facts
+from scalecal.io.store import write_file
 from scalecal.panel import reader_logit
 from scalecal.votes import strata
 
@@ -106,7 +107,7 @@ def make_run(
         made = audit(data.y, parts[0]["p"], votes=counts, strata=None if votes else given)
         made.to_json(folder / "audit.json")
     if claims is not None:
-        (folder / "claims.json").write_text(json.dumps(claims))
+        write_file(folder / "claims.json", json.dumps(claims), kind=kind)
     info = {
         "kind": kind,
         "title": f"{kind.title()} on {dataset}",
@@ -125,7 +126,7 @@ def make_run(
         "notes": ["Votes are simulated: seven readers alike."],
         "packages": {"numpy": np.__version__, "pandas": pd.__version__},
     }
-    (folder / "run.json").write_text(json.dumps(info))
+    write_file(folder / "run.json", json.dumps(info), kind=kind)
     store_facts(folder)
     return folder
 

@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from scalecal.evaluation.side_by_side import joined
 
 from scalecal import audit
-from scalecal.evaluation.folder import read_runs, results_of, write_run
+from scalecal.evaluation.folder import joined, read_runs, write_run
 from scalecal.report import figures
 from scalecal.report.exporting import draw_all, table_all
 

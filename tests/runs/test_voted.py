@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from scalecal.runs.wording import kappa_sentence, voted_sentence
 
 from scalecal.cases import Factor
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.engines import open_engine
 from scalecal.evaluation.evaluations import evaluate
+from scalecal.evaluation.words import kappa_sentence, voted_sentence
 from scalecal.io.features import read_features
 from scalecal.readers import Readers
 from scalecal.runs.grid import _together, run_grid, run_grid_on
