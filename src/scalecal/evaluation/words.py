@@ -488,7 +488,10 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
             used[own["method"]] = True
             text = f"{_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
         elif own["method"] == base or own["low"] is not None:
-            text = f"none of {own['tried']} {what}s improves on {base} beyond chance."
+            tried = f"none of {own['tried']} {what}s improves"
+            if own["tried"] == 1:
+                tried = f"the one other {what} does not improve"
+            text = f"{tried} on {base} beyond chance."
         else:
             text = f"no {what} can be judged: too few {facts['resampled']}."
         parts.append(f"For {whose} {text}")
@@ -614,13 +617,18 @@ def _training_paragraph(facts: Facts) -> str:
             continue
         if facts["presets"][best] == facts["presets"][facts["baseline"]]:
             return ""
-        alike = row_of(facts, TRAINED_ALIKE).get(own["metric"])
         if best == TRAINED_ALIKE:
-            return f"What helps here is the training: {best} calibrates nothing."
-        text = f"{best} was trained by another preset than {facts['baseline']}"
+            return f"The gain is due to the training: {best} calibrates nothing."
+        text = (
+            f"{best} was trained by another preset than {facts['baseline']}, so the gain may be due to the "
+            "training"
+        )
+        if TRAINED_ALIKE not in facts["methods"]:
+            return f"{text}: compare it with {TRAINED_ALIKE} too."
+        loss = number(row_of(facts, TRAINED_ALIKE)[own["metric"]])
         return (
-            f"{text}, so the gain need not be its own: trained alike, the uncalibrated probe "
-            f"({TRAINED_ALIKE}) has a {title_of(own['metric'])} of {number(alike)}."
+            f"{text}: trained alike, the uncalibrated probe ({TRAINED_ALIKE}) has a "
+            f"{title_of(own['metric'])} of {loss}."
         )
     return ""
 
@@ -760,43 +768,6 @@ def kappa_sentence(facts: Facts) -> str:
             f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {100 * row['share']:.0f} %"
         )
     return f"The answer from published numbers rests on kappa: {'; '.join(parts)}."
-
-
-# SCALE
-
-
-def _scale_paragraph(facts: Facts) -> str:
-    """SCALE against plain label smoothing and against its negative control, where both were run."""
-    contrasts, parts = facts.get("contrasts") or {}, []
-    if "plain" in contrasts:
-        text = _contrast(contrasts["plain"], "scale (SCALE with the paper's anchors)", "vanilla-ls")
-        share = facts["recovered"]["scale"]
-        if share["share"] is not None:
-            part, low, high = (100 * share[key] for key in ("share", "low", "high"))
-            text += f", and recovers {part:.0f} % ({low:.0f} to {high:.0f}) of what training on votes gains"
-        parts.append(f"{text}.")
-    if "control" in contrasts:
-        control = "its negative control, the same cases with permuted labels (scale-shuffled)"
-        parts.append(f"{_contrast(contrasts['control'], 'scale', control)}.")
-    return " ".join(parts)
-
-
-def _contrast(contrast: Row, method: str, rival: str) -> str:
-    """A difference with its interval over cases; and over seeds, where only they leave it open."""
-    text = f"difference {change_text(contrast)}"
-    by_cases = is_known(contrast["low"]) and (contrast["low"] > 0 or contrast["high"] < 0)
-    by_seeds = (contrast["p_seeds"] or 0.0) < LEVEL
-    word = "does not clearly differ from"
-    if contrast["difference"] is None:
-        word = "cannot be compared with"
-    elif by_cases and by_seeds and contrast["difference"] < 0:
-        word = "is better than"
-    elif by_cases and by_seeds:
-        word = "is worse than"
-    elif by_cases:
-        text += f" over cases, but p = {contrast['p_seeds']:.2f} over seeds"
-    values = f"{number(contrast['value'])} against {number(contrast['reference'])}"
-    return f"{method} {word} {rival} in {title_of(contrast['metric'])} ({values}, {text})"
 
 
 # Several models on one page
