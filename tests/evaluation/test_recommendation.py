@@ -78,7 +78,9 @@ def test_doing_nothing_is_recommended_where_it_is_lowest():
 def test_what_a_gain_costs_by_the_other_answer_is_said():
     said = advised({"soft": {"nll": change(0.04), "vote_nll": change(-0.05)}})
     assert said["heading"] == "Use soft"
-    assert "For the label the one other method does not improve on none beyond chance." in said["text"]
+    assert (
+        "For the label the one other method does not improve on none beyond chance." in said["text"]
+    )
     assert "vote NLL falls beyond chance, -0.050 [-0.052, -0.048]" in said["text"]
     assert "(but label NLL rises, +0.040 [+0.038, +0.042])" in said["text"]
 

@@ -61,27 +61,26 @@ def test_every_draw_is_in_the_results(comparison):
     assert others[["voted", "reads", "draw"]].isna().all(axis=None)
 
 
-def test_recovered_shares_are_in_the_comparison(comparison):
-    table = comparison.table
-    whole = table.set_index("method")["vote_nll"]
+def test_recovered_shares_are_in_the_facts(comparison):
+    whole = comparison.table.set_index("method")["vote_nll"]
     gain = whole["none"] - whole["vote-fraction"]
-    points = table[table["voted"].notna()]
-    assert points[["voted", "reads"]].apply(tuple, axis=1).tolist() == [
-        (0, "panel"), (20, "panel"), (20, "single"), (60, "panel"), (60, "single"),
-    ]  # fmt: skip
-    for _, row in points.iterrows():
-        assert row["recovered"] == pytest.approx((whole["none"] - row["vote_nll"]) / gain, rel=1e-5)
-        assert row["recovered_low"] <= row["recovered"] <= row["recovered_high"]
-        assert row["nll_change_low"] <= row["nll_change"] <= row["nll_change_high"]
+    points = comparison.facts["voted"]["points"]
+    asked = [(20, "panel"), (20, "single"), (60, "panel"), (60, "single")]
+    assert [(point["voted"], point["reads"]) for point in points] == asked
+    for point in points:
+        assert point["share"] == pytest.approx((whole["none"] - point["vote_nll"]) / gain, rel=1e-5)
+        assert point["low"] <= point["share"] <= point["high"]
+        change = point["changes"]["nll"]
+        assert change["low"] <= change["difference"] <= change["high"]
 
 
 def test_the_curve_and_the_results_are_the_same_numbers(comparison):
-    results, table = comparison.results, comparison.table
-    for _, row in table[table["voted"].fillna(0) > 0].iterrows():
-        here = (results["voted"] == row["voted"]) & (results["reads"] == row["reads"])
-        for metric in ("vote_nll", "nll", "count_log_score"):
+    results = comparison.results
+    for point in comparison.facts["voted"]["points"]:
+        here = (results["voted"] == point["voted"]) & (results["reads"] == point["reads"])
+        for metric in ("vote_nll", "nll"):
             value = results.loc[here & (results["metric"] == metric), "value"].mean()
-            assert row[metric] == pytest.approx(value)
+            assert point[metric] == pytest.approx(value)
 
 
 def test_all_votes_are_the_limit_of_the_curve(data):
@@ -180,7 +179,7 @@ def test_a_wrong_kappa_is_the_published_panel_told_of_it(data):
     published = facts["recovered"]["panel-published"]
     assert told[1]["share"] == pytest.approx(published["share"])
     assert told[1]["low"] == pytest.approx(published["low"], rel=1e-3)  # single precision
-    assert kappa_sentence(told) in facts["more"]
+    assert kappa_sentence(facts) in facts["paragraphs"]
 
 
 def test_kappas_that_cannot_be_tried(data):
@@ -189,12 +188,12 @@ def test_kappas_that_cannot_be_tried(data):
     options = {"methods": ["none"], "seeds": 1, "voted": [20], "preset": "default"}
     grid = run_grid(few, readers=Readers(kappa=0.9), **options)
     assert [at[0].kappa for at in grid.voted.by_kappa.values()] == pytest.approx([0.63, 0.9, 1.0])
-    told = evaluate(grid.cell, n_resamples=50, voted=grid.voted).facts["kappa_sensitivity"]
-    assert "11 % too high (1.00)" in kappa_sentence(told)
+    facts = evaluate(grid.cell, n_resamples=50, voted=grid.voted).facts
+    assert "11 % too high (1.00)" in kappa_sentence(facts)
     grid = run_grid(few, readers=Readers(kappa=-0.1), **options)
     facts = evaluate(grid.cell, n_resamples=50, voted=grid.voted).facts
     assert facts["kappa_sensitivity"] is None
-    assert not any("kappa:" in sentence for sentence in facts["more"])
+    assert not any("kappa:" in sentence for sentence in facts["paragraphs"])
 
 
 def test_no_number_but_the_published_ones(data):
@@ -203,14 +202,13 @@ def test_no_number_but_the_published_ones(data):
     facts = evaluate(grid.cell, n_resamples=50, voted=grid.voted).facts
     assert facts["voted"]["points"] == []
     published = {"share": 0.83, "reason": ""}
-    assert voted_sentence({"points": [], "published": published}) == (
+    assert voted_sentence({"voted": {"points": [], "published": published}}) == (
         "Kappa and the share of positive votes, without a vote, would buy 8/10 of what reading "
         "everything buys, judged by one reader's vote."
     )
     unknown = {"share": None, "reason": "the reference gains nothing here"}
-    assert "the reference gains nothing here" in voted_sentence(
-        {"points": [], "published": unknown}
-    )
+    said = voted_sentence({"voted": {"points": [], "published": unknown}})
+    assert "the reference gains nothing here" in said
 
 
 def test_the_sentence():
@@ -219,14 +217,14 @@ def test_the_sentence():
 
     points = [point(25, "panel", 0.7), point(50, "panel", 0.93), point(50, "single", 0.61)]
     voted = {"points": points, "published": {"share": 0.84}}
-    said = voted_sentence(voted)
+    said = voted_sentence({"voted": voted})
     assert said.startswith(
         "50 cases read by the whole panel would buy 9/10 of what reading everything buys"
     )
     assert "one reader on each of them 6/10" in said
     assert "without a vote, 8/10" in said
     none = [{**p, "share": None, "reason": "the reference gains nothing here"} for p in points]
-    said = voted_sentence({"points": none, "published": {"share": None}})
+    said = voted_sentence({"voted": {"points": none, "published": {"share": None}}})
     assert said == "What votes would buy cannot be said: the reference gains nothing here."
 
 

@@ -753,20 +753,23 @@ def kappa_sentence(facts: Facts) -> str:
     'The answer from published numbers rests on kappa: with 0.40 it recovers 90 % of that gain; with one
     30 % too high (0.52) 50 %.'
     """
-    sensitivity = facts.get("kappa_sensitivity") or ()
-    if not sensitivity or any(row["share"] is None for row in sensitivity):
+    sensitivity = facts.get("kappa_sensitivity")
+    if not sensitivity:
         return ""
     # The kappa itself first, then the wrong ones.
     own, *wrong = sorted(sensitivity, key=lambda row: abs(row["factor"] - 1))
-    parts = [f"with {own['kappa']:.2f} it recovers {100 * own['share']:.0f} % of that gain"]
-    for row in wrong:
+    if any(row["share"] is None for row in sensitivity):
+        values = [number(row["vote_nll"], 4) for row in (own, *wrong)]
+        parts = [f"with {own['kappa']:.2f} its vote NLL is {values[0]}"]
+    else:
+        values = [f"{100 * row['share']:.0f} %" for row in (own, *wrong)]
+        parts = [f"with {own['kappa']:.2f} it recovers {values[0]} of that gain"]
+    for row, value in zip(wrong, values[1:], strict=True):
         off = round(100 * (row["kappa"] / own["kappa"] - 1))
         way = "low"
         if off > 0:
             way = "high"
-        parts.append(
-            f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {100 * row['share']:.0f} %"
-        )
+        parts.append(f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {value}")
     return f"The answer from published numbers rests on kappa: {'; '.join(parts)}."
 
 
