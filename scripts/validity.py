@@ -338,7 +338,7 @@ def paired(panel: Panel) -> Callable[[np.random.Generator], Outcome]:
         alone = len(groups) == len(panel.sizes)
         own = None if alone else groups
         audits = [audit(y, q, groups=own, n_resamples=20) for q in (p, expit(0.7 * logit(p)))]
-        change = compare_audits(*audits, n_resamples=399).set_index("metric").loc["nll"]
+        change = compare_audits(*audits, n_resamples=399).differences.set_index("metric").loc["nll"]
         truth = panel.truth()["softer"]
         return {(COVERED, "change of NLL"): change["low"] <= truth <= change["high"]}
 

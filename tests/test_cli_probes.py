@@ -258,7 +258,7 @@ def test_two_answers_of_three_classes_are_audited(tmp_path):
     assert {"p_split", "p_votes_a_0"} <= set(pd.read_csv(out).columns)
     result = run("audit", out, "--resamples", 50)
     assert result.exit_code == 0, result.exception
-    assert "p_reader against readers' votes" in result.output
+    assert "p_reader compared with votes" in result.output
 
 
 def test_compare_where_few_cases_have_votes(features, tmp_path):
@@ -561,7 +561,7 @@ def test_a_number_of_readers_that_is_none_is_refused(tmp_path):
     np.savez(tmp_path / "f.npz", X=np.eye(4), y=[0, 1, 0, 1], n_raters=[7, 0, 2.5, 7])
     result = run("compare", tmp_path / "f.npz", "--out", tmp_path / "out")
     assert isinstance(result.exception, InputError)
-    assert "'n_raters' must hold whole numbers from 1, not so at rows 1, 2" in str(result.exception)
+    assert "'n_raters' must hold whole numbers from 1, got 0 at rows 1, 2" in str(result.exception)
 
 
 def test_ties_stop_fit_and_are_noted_by_predict(features, tmp_path):

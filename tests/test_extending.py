@@ -94,7 +94,7 @@ def test_metric(kind, monkeypatch):
 
     # differences between models
     other = audit(y, sharp, votes=votes, n_raters=5, n_resamples=50)
-    table = compare_audits(result, other, n_resamples=50)
+    table = compare_audits(result, other, n_resamples=50).differences
     row = table[(table["metric"] == metric.key) & (table["stratum"] == "overall")].iloc[0]
     assert row["low"] < row["difference"] < row["high"]
     assert np.isfinite(row["p_holm"])

@@ -48,6 +48,8 @@ LEFT_OUT = {
     "linear_logits",
     "load_lidc",
     "load_probe",
+    "read_features",
+    "read_predictions",
     "merge_audits",
     "open_dataset",
     "tied_error",
@@ -105,6 +107,7 @@ EXAMPLES: dict[str, Any] = {
 """A good value of every argument that has no default, by its name: names mean the same everywhere."""
 
 OTHERWISE: dict[str, dict[str, Any]] = {
+    "scalecal.compare": {"panel_size": 7, "methods": ["none", "temperature"], "seeds": 1},
     "scalecal.calibrate": {"method": "temperature", "kappa": None, "vote_share": None},
     "calibrators.PanelCalibrator.predict_votes": {"n_raters": 7},
     "probes.LinearProbe.predict_votes": {"n_raters": 7},
@@ -229,12 +232,12 @@ def _with_na(good: Any) -> Any:
 
 
 CHANGED: dict[str, Callable[[Any], Any]] = {
-    "complex": lambda good: good + 1j,
+    "complex": lambda good: np.arange(len(good)) + 1j,
     "masked": lambda good: np.ma.masked_array(good, np.arange(good.size).reshape(good.shape) == 0),
     "sparse": lambda good: scipy.sparse.csr_matrix(np.atleast_2d(good)),
     "sparse array": lambda good: scipy.sparse.coo_array(np.atleast_2d(good)),
     "sparse tensor": lambda good: torch.tensor(good).to_sparse(),
-    "complex tensor": lambda good: torch.tensor(good + 1j),
+    "complex tensor": lambda good: torch.tensor(np.arange(len(good)) + 1j),
     "ragged": lambda _: [[0.1], [0.1, 0.2]],
     "records": lambda good: np.zeros(len(good), dtype=[("a", float)]),
 }

@@ -148,7 +148,7 @@ def test_both_answers_survive_saving(data, tmp_path):
     about = json.loads((tmp_path / "probe.json").read_text())
     about["calibrator"]["fitted"]["panel"]["rho"] = 7
     (tmp_path / "probe.json").write_text(json.dumps(about))
-    with pytest.raises(InputError, match=r"rho must lie in"):
+    with pytest.raises(InputError, match=r"`float` <= 0.99 - at `\$.rho`"):
         load_probe(tmp_path)
 
 

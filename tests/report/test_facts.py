@@ -288,7 +288,7 @@ def test_more_than_two_classes(tmp_path):
         sharp[f"p_{c}"] = (p**2 / (p**2).sum(axis=1, keepdims=True))[:, c]
     pd.concat([predicted, sharp]).to_parquet(tmp_path / "predictions.parquet")
     info = {"kind": "compare", "dataset": {"name": "three", "classes": ["a", "b", "c"]}}
-    (tmp_path / "run.json").write_text(json.dumps(info))
+    write_file(tmp_path / "run.json", json.dumps(info), kind="compare")
     store_facts(tmp_path)
     cell = report_facts([tmp_path])["cells"][0]
     assert cell["event"] == "top class is right"
@@ -327,7 +327,7 @@ def test_data_with_strata_lead(tmp_path):
     store_facts(tmp_path)
     facts = report_facts([tmp_path])
     assert [c["name"] for c in facts["cells"]] == ["b, uni", "a, uni"]
-    assert "ECE is " in facts["lead"][1]["text"]  # one model has strata: no "from x to x"
+    assert "ECE is " in facts["lead"][0]["text"]  # one model has strata: no "from x to x"
 
 
 def test_newest_report(tmp_path):

@@ -108,7 +108,7 @@ def test_compare(features, tmp_path, votes, groups):
     for sentence in (*texts, *facts["paragraphs"]):
         assert sentence in flat
         assert sentence in " ".join(page.split())
-    full = shown_table(facts).set_index("method")
+    full = pd.DataFrame(shown_table(facts)).set_index("method")
     shown = {name.partition(" (")[0]: (name, line) for name, line in full.to_dict("index").items()}
     assert list(shown) == facts["methods"]
     brief, *_ = tables_of(output)
@@ -196,8 +196,8 @@ def test_sentences_and_diagrams_are_of_one_seed(features, tmp_path):
     first = plain_text(re.search(r'<figure class="firstplot">.*?</figure>', html, re.S)[0])
     assert f"error {points(low['ece'])}; calibrated: {100 * low['null']:.0f} (" in first
     assert f"(ECE) is {points(whole['ece'])} on {whole['n']} cases" in facts["lead"][0]["text"]
-    assert "seed 0, one of 3" in html
-    assert "The verdict is of seed 0, one of 3" in facts["paragraphs"][0]
+    assert "This is seed 0, one of 3: their mean ECE is" in facts["lead"][0]["text"]
+    assert facts["lead"][0]["text"] in html
     for panel in facts["reliability"]["none"]:
         assert panel["ece"] == audited[panel["stratum"]]["ece"]
     predicted = pd.read_parquet(tmp_path / "run" / "predictions.parquet")

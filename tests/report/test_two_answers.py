@@ -18,6 +18,7 @@ from scalecal.evaluation.cells import read_cell
 from scalecal.evaluation.curves import vote_reliability
 from scalecal.evaluation.folder import store_facts
 from scalecal.evaluation.words import kappa_sentence, voted_sentence
+from scalecal.io.store import write_file
 from scalecal.io.text import number
 from scalecal.panel import split_probability
 from scalecal.readers import Readers
@@ -267,7 +268,7 @@ def test_hostile_class_names_stay_text(open_page, tmp_path):
     about = json.loads((run / "run.json").read_text())
     evil = ['"><img src=x onerror=alert(1)>', "</svg><script>alert(1)</script>"]
     about["dataset"]["classes"] = evil
-    (run / "run.json").write_text(json.dumps(about))
+    write_file(run / "run.json", json.dumps(about), kind="compare")
     (run / "facts.json").unlink()
     store_facts(run)
     file = write_report([run], tmp_path / "page.html")

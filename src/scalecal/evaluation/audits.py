@@ -33,7 +33,7 @@ from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units, effective_units
 from scalecal.io.text import some_of
-from scalecal.limits import check_count
+from scalecal.limits import check_count, limit
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.grouping import MAX_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES
@@ -166,19 +166,28 @@ class Audit:
 
 def cases_of(
     y: ArrayLike,
-    probs: ArrayLike,
+    n_classes: int | None,
     *,
     votes: ArrayLike | None = None,
     n_raters: ArrayLike | None = None,
     strata: ArrayLike | None = None,
     groups: ArrayLike | None = None,
-) -> tuple[Cases, Float]:
-    """Return arrays, as `audit` takes them, as cases and probabilities."""
-    p = check_probs(probs)
-    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    split: ArrayLike | None = None,
+    **others: Any,
+) -> Cases:
+    """Return arrays, as `audit` takes them, as cases.
+
+    Without `n_classes` there are as many as the labels name, two at least. `others` are arrays of the same
+    length.
+    """
+    if n_classes is None:
+        labels = check_labels(y, limit("classes"))
+        n_classes = max(2, int(labels.max(initial=0)) + 1)
     labels = check_labels(y, n_classes)
-    counts = None if votes is None else check_counts(votes, n_raters)
-    n = check_same_length(y=labels, probs=p, votes=counts)
+    counts = None
+    if votes is not None:
+        counts = check_counts(votes, n_raters)
+    n = check_same_length(y=labels, votes=counts, **others)
     codes = check_groups(groups, n)
     factors: dict[str, Any] = {}
     if groups is not None and codes is not None:
@@ -187,12 +196,18 @@ def cases_of(
         named = as_names(groups, "groups")[0][first].astype(np.str_)
         factors["groups"] = Factor(codes, tuple(named.tolist()))
     if strata is not None:
-        raw, _ = as_names(strata, "strata")
-        if raw.shape != labels.shape:
-            raise InputError(f"strata must have one name per case ({n},), got shape {raw.shape}")
-        factors["strata"] = in_order(Factor.of(raw))
+        factors["strata"] = in_order(_factor(strata, "strata", n))
+    if split is not None:
+        factors["split"] = _factor(split, "split", n)
     classes = tuple(str(c) for c in range(n_classes))
-    return Cases(n=n, classes=classes, y=labels, votes=counts, **factors), p
+    return Cases(n=n, classes=classes, y=labels, votes=counts, **factors)
+
+
+def _factor(values: ArrayLike, name: str, n: int) -> Factor:
+    names, _ = as_names(values, name)
+    if names.shape != (n,):
+        raise InputError(f"{name} must have one name per case ({n},), got shape {names.shape}")
+    return Factor.of(names)
 
 
 def in_order(strata: Factor) -> Factor:

@@ -38,6 +38,7 @@ from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
 from scalecal.evaluation.softening import beside_softening
 from scalecal.io.store import plain, write_text
 from scalecal.io.text import listed
+from scalecal.metrics.arguments import as_table
 from scalecal.probes.methods import METHODS
 
 if TYPE_CHECKING:
@@ -332,7 +333,16 @@ def audit(
     >>> result["low"]["floor"] > result["overall"]["floor"]
     True
     """
-    cases, p = cases_of(y, probs, votes=votes, n_raters=n_raters, strata=strata, groups=groups)
+    p = check_probs(probs)
+    cases = cases_of(
+        y,
+        as_table(p).shape[1],
+        votes=votes,
+        n_raters=n_raters,
+        strata=strata,
+        groups=groups,
+        probs=p,
+    )
     reader = None if p_reader is None else check_probs(p_reader, "p_reader")
     split = None if p_split is None else check_probs(p_split, "p_split")
     return evaluate_alone(

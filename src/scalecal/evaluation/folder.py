@@ -204,6 +204,25 @@ class _Head(msgspec.Struct):
     made_from: dict[str, str] = {}
 
 
+class _Facts(msgspec.Struct):
+    """Types of the facts that every display reads; one who edits a file can edit its hash too."""
+
+    kind: str
+    name: str
+    dataset: str
+    classes: list[str]
+    n: int
+    strata: list[str]
+    methods: list[str]
+    baseline: str
+    judged: str
+    audits: dict[str, dict[str, Any]]
+    rows: list[dict[str, Any]]
+    verdict: dict[str, Any]
+    lead: list[dict[str, str]]
+    paragraphs: list[str]
+
+
 def read_facts(folder: str | Path) -> dict[str, Any]:
     """Return the facts of a run's folder as they were written; nothing is computed."""
     folder = Path(folder)
@@ -217,7 +236,7 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
         raise InputError(
             f"{file} was written by scalecal {version}, and this is {__version__}. {_rewrite(folder)}"
         )
-    # What the folder's own record vouches for needs no further check: it is as it was written.
+    check_document(file, facts, _Facts)
     if not is_own(file) or head.made_from != _hashes(folder):
         raise InputError(
             f"{file} was changed since it was written, or the cases beside it. {_rewrite(folder)}"
@@ -229,8 +248,10 @@ def _rewrite(folder: Path) -> str:
     """Which command writes a folder's facts anew."""
     command = ["scalecal", "audit", "FILE", "--out", str(folder)]
     if (folder / "run.json").is_file():
-        about = read_document(folder / "run.json", dict[str, Any])
-        command = [str(part) for part in about.get("command") or command]
+        kept = read_document(folder / "run.json", dict[str, Any]).get("command")
+        # A run that was made in Python has no command.
+        if isinstance(kept, list) and len(kept) > 1:
+            command = [str(part) for part in kept]
     return f"To write it again: {shlex.join(command)}"
 
 

@@ -313,7 +313,16 @@ def calibrate(
     >>> result.chosen != "none", result.recalibrator.predict([0.9]).round(1).tolist()
     (True, [0.7])
     """
-    cases, p = cases_of(y, probs, votes=votes, n_raters=n_raters, strata=strata, groups=groups)
+    p = check_probs(probs)
+    cases = cases_of(
+        y,
+        as_table(p).shape[1],
+        votes=votes,
+        n_raters=n_raters,
+        strata=strata,
+        groups=groups,
+        probs=p,
+    )
     if votes is None and n_raters is not None:
         cases = replace(cases, n_raters=check_sizes(n_raters, cases.n))
     return calibrate_predictions(
@@ -382,13 +391,16 @@ def calibrate_predictions(
         notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({why}).")
     chosen = lowest({name: data.loss(own) for name, own in answers.items()})
     after, picked = chosen, [chosen] * n_folds
+    # A method that was asked for, and doing nothing, need no measure of the choice.
+    if method == AUTO and chosen not in NOTHING:
+        tried = {name: labels[name] for name in answers}
+        for k in range(n_folds):
+            picked[k] = _chosen_by(data.take(fold != k), tried, n_folds=n_folds, seed=seed)
+            advance(0.3 / n_folds)
+    else:
+        advance(0.3)
     if method == AUTO:
         after = AUTO
-        if chosen not in NOTHING:  # doing nothing needs no measure of the choice
-            tried = {name: labels[name] for name in answers}
-            for k in range(n_folds):
-                picked[k] = _chosen_by(data.take(fold != k), tried, n_folds=n_folds, seed=seed)
-                advance(0.3 / n_folds)
         answers[AUTO] = _stitched(answers, rhos, picked, fold)
     about = {
         "after": after,
@@ -428,12 +440,12 @@ def calibrate_predictions(
         found[name, 0] = replace(before, p=own.p)
         if own.p_reader is not None:
             found[name, 0] = replace(before, p=own.p, p_reader=own.p_reader, rho=own.rho)
-    mended = _with_answers(recalibrator.apply(predictions), found[after, 0])
+    recalibrated = _with_answers(recalibrator.apply(predictions), found[after, 0])
     cell = Predictions(data.cases, found, dataset, "model", {"calibration": about})
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     evaluation = _evaluated(cell, recalibrator, options, lambda done: advance(0.4 * done))
     said = _notes(data, notes, evaluation, found[after, 0], predictions)
-    return Calibration(mended, recalibrator, evaluation, said)
+    return Calibration(recalibrated, recalibrator, evaluation, said)
 
 
 def _chosen_by(rest: Material, labels: Mapping[str, Calibrator], *, n_folds: int, seed: int) -> str:

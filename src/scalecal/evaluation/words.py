@@ -419,7 +419,7 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
 
 
 def _none_better(own: Row) -> str:
-    return f"None of {own['tried']} calibrators has a lower cross-fitted label NLL."
+    return f"No calibrator of the {own['tried']} tried has a lower cross-fitted label NLL."
 
 
 def more_cases(n: int, high: float | None) -> str:

@@ -874,18 +874,19 @@ def _classes_of(
     single = [name for name in named if name not in several]
     if expected is None and not several:
         return None
-    classes, source = expected, "what is expected"
+    classes, stated = expected, "expected are"
     if classes is None:
-        source, classes = next(iter(several.items()))
+        first, classes = next(iter(several.items()))
+        stated = f"{first} has"
     for name, own in several.items():
         if set(own) != set(classes):
             raise InputError(
-                f"{name} has probabilities of {some(own, 8)}, {source} of {some(classes, 8)}: use the same "
+                f"{name} has probabilities of {some(own, 8)}; {stated} {some(classes, 8)}: use the same "
                 "classes everywhere"
             )
     if single and len(classes) > 2:
         raise InputError(
-            f"{single[0]} has one column p, {source} {len(classes)} classes: give a column p_<class> for "
+            f"{single[0]} has one column p; {stated} {len(classes)} classes: give a column p_<class> for "
             f"each of {some(classes, 8)}"
         )
     if single and expected is None and positive is None and set(classes) != {"0", "1"}:

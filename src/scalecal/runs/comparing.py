@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
-from scalecal.cases import Cases, Factor, Features
-from scalecal.checks import check_counts, check_labels, check_same_length
+from scalecal.cases import Features
+from scalecal.checks import check_features
+from scalecal.evaluation.audits import cases_of
 from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.readers import Readers
 from scalecal.runs.grid import run_grid
@@ -59,21 +58,12 @@ def compare(
     >>> result.table["method"].tolist()
     ['none', 'temperature']
     """
-    labels = check_labels(y)
-    counts = None
-    if votes is not None:
-        counts = check_counts(votes, n_raters)
-    check_same_length(X=X, y=labels, votes=counts)
-    n_classes = max(2, int(labels.max()) + 1)
-    factors: dict[str, Any] = {}
-    for name, values in (("groups", groups), ("split", split)):
-        if values is not None:
-            factors[name] = Factor.of(values)
-    cases = Cases(
-        n=len(labels), classes=tuple(map(str, range(n_classes))), y=labels, votes=counts, **factors
+    embeddings = check_features(X)
+    cases = cases_of(
+        y, None, votes=votes, n_raters=n_raters, groups=groups, split=split, X=embeddings
     )
     grid = run_grid(
-        Features(np.asarray(X), cases),
+        Features(embeddings, cases),
         methods=methods,
         seeds=seeds,
         preset=preset,
