@@ -8,6 +8,7 @@ import pytest
 from scipy.special import expit
 from typer.testing import CliRunner
 
+from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.evaluation.recalibration import Recalibrator
 from scalecal.io import read_predictions

@@ -83,6 +83,7 @@ EXAMPLES: dict[str, Any] = {
     "probs": P,
     "rater": np.tile([0, 1], N // 2),
     "sample_weight": np.ones(N),
+    "split": np.repeat(["train", "val", "test"], N // 3),
     "strata": np.tile(["a", "b"], N // 2),
     "targets": Y.astype(float),
     "thresholds": np.array([0.2, 0.5]),
@@ -234,9 +235,9 @@ def _with_na(good: Any) -> Any:
 CHANGED: dict[str, Callable[[Any], Any]] = {
     "complex": lambda good: np.arange(len(good)) + 1j,
     "masked": lambda good: np.ma.masked_array(good, np.arange(good.size).reshape(good.shape) == 0),
-    "sparse": lambda good: scipy.sparse.csr_matrix(np.atleast_2d(good)),
-    "sparse array": lambda good: scipy.sparse.coo_array(np.atleast_2d(good)),
-    "sparse tensor": lambda good: torch.tensor(good).to_sparse(),
+    "sparse": lambda good: scipy.sparse.csr_matrix(np.ones((1, len(good)))),
+    "sparse array": lambda good: scipy.sparse.coo_array(np.ones((1, len(good)))),
+    "sparse tensor": lambda good: torch.ones(len(good)).to_sparse(),
     "complex tensor": lambda good: torch.tensor(np.arange(len(good)) + 1j),
     "ragged": lambda _: [[0.1], [0.1, 0.2]],
     "records": lambda good: np.zeros(len(good), dtype=[("a", float)]),
@@ -293,6 +294,7 @@ SLOW = {
     "probes.ScaleProbe",
     "scalecal.audit",
     "scalecal.calibrate",
+    "scalecal.compare",
 }
 """Given only what they refuse, which is quick."""
 

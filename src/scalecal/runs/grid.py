@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from scalecal.cases import Answers, Features, Predictions, leakage_note
-from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int, library
+from scalecal.checks import (
+    InputError,
+    Int,
+    ScalecalWarning,
+    check_list,
+    check_positive_int,
+    library,
+)
 from scalecal.engines import Engine, Worker
 from scalecal.evaluation.cells import VOTED, joined_cell
 from scalecal.evaluation.changes import VotedCurve
@@ -121,7 +128,9 @@ def applicable(
     A method the user named is an error where it is unknown; one that does not apply is left out.
     """
     run, out = {}, {}
-    for name in METHODS if names is None else names:
+    if names is None:
+        names = list(METHODS)
+    for name in check_list(names, "methods"):
         method = find_method(name)
         why = why_not(method, data.cases, readers or Readers())
         if why:
