@@ -115,7 +115,7 @@ def seed_list(seeds: int | Sequence[int]) -> list[int]:
     """
     if isinstance(seeds, int):
         return list(range(check_count(seeds, "seeds", "seeds")))
-    chosen = [check_positive_int(s, "a seed", least=0) for s in seeds]
+    chosen = [check_positive_int(s, "a seed", least=0) for s in check_list(seeds, "seeds")]
     check_count(len(chosen), "the number of seeds", "seeds")
     return chosen
 
