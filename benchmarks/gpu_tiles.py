@@ -98,14 +98,14 @@ class Pace:
 @contextlib.contextmanager
 def decoded_by(processes: bool) -> Iterator[None]:
     """Have files decoded by processes, or by threads, however many workers there are."""
-    from scalecal.features import readers
+    from scalecal.features import image_rows
 
-    usual = readers._THREADS_SUFFICE
-    readers._THREADS_SUFFICE = 0 if processes else 10**9
+    usual = image_rows._THREADS_SUFFICE
+    image_rows._THREADS_SUFFICE = 0 if processes else 10**9
     try:
         yield
     finally:
-        readers._THREADS_SUFFICE = usual
+        image_rows._THREADS_SUFFICE = usual
 
 
 def cores_alone(folder: Path, workers: int, seconds: float) -> float:

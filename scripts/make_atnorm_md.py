@@ -42,13 +42,12 @@ def shown_ids() -> set[str]:
     """Ids that the demo's page lists, and the next in each list."""
     from scalecal.cli.calibrate import recalibrate
     from scalecal.datasets import load_atnorm_md
-    from scalecal.runs import facts
+    from scalecal.evaluation import case_lists
 
     for name in ("CASES_LISTED", "SUREST_LISTED", "SPLITS_LISTED"):
-        setattr(facts, name, MARGIN * getattr(facts, name))
-    result = recalibrate(load_atnorm_md())
-    found = result.comparison.facts
-    return {case["id"] for name in ("surest", "cases", "splits") for case in found[name]}
+        setattr(case_lists, name, MARGIN * getattr(case_lists, name))
+    facts = recalibrate(load_atnorm_md()).judged.facts
+    return {case["id"] for name in ("surest", "cases", "splits") for case in facts[name]}
 
 
 def make_thumbnails(source: Path, target: Path, ids: set[str]) -> int:

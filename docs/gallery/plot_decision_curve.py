@@ -12,7 +12,7 @@ less false positives at the rate that the threshold itself implies.
 
 from sklearn.naive_bayes import GaussianNB
 
-from scalecal import calibrate
+from scalecal import audit, calibrate
 from scalecal.datasets import load_lidc
 from scalecal.splits import split
 
@@ -20,13 +20,14 @@ data = load_lidc()
 part = split(data.y, groups=data.groups, shares=(0.5, 0.0, 0.5), seed=0)
 train, test = data.take(part == "train"), data.take(part == "test")
 p = GaussianNB().fit(train.X, train.y).predict_proba(test.X)[:, 1]
+before = audit(test.y, p, groups=test.groups, n_resamples=300)
 result = calibrate(test.y, p, groups=test.groups, n_resamples=300)
 
 # %%
 # Every audit has its curve, with intervals over patients. The gain is over the better of two policies that need no
 # model: follow up everyone, or no one.
 
-curve = result.after.decision_curve()
+curve = result.evaluation.decision_curve()
 at = curve[curve["threshold"].isin([0.1, 0.2, 0.5])]
 print(
     at[
@@ -50,7 +51,7 @@ print(
 import matplotlib.pyplot as plt
 
 fig, axis = plt.subplots(figsize=(7.2, 4.4), layout="constrained")
-first = result.before.decision_curve()
+first = before.decision_curve()
 axis.plot(
     curve["threshold"],
     curve["treat_all"],

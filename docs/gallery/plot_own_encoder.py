@@ -46,9 +46,10 @@ for name, X in (("old", X_old), ("new", X_new)):
 # %%
 # Differences are paired: both models saw the same cases, so that what is hard about these cancels out.
 
-table = compare_audits(
+both = compare_audits(
     audits["old"], audits["new"], names=["old", "new"], n_resamples=500
 )
+table = both.differences
 table = table[
     (table["stratum"] == "overall")
     & table["metric"].isin(["auc", "nll", "brier", "vote_nll", "ece"])

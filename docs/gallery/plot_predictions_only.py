@@ -51,7 +51,7 @@ import matplotlib.pyplot as plt
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 4), sharey=True, layout="constrained")
 for axis, audited, title in zip(
-    axes, (before, result.after), ("before", "after"), strict=True
+    axes, (result.before, result.after), ("before", "after"), strict=True
 ):
     bins, bars = audited.reliability("overall")
     axis.plot([0, 1], [0, 1], color="0.7", lw=1, zorder=0)

@@ -74,7 +74,7 @@ fig, axes = plt.subplots(
     1, 3, figsize=(9.6, 3.8), sharey=True, layout="constrained"
 )
 for axis, (name, (audited, colour)) in zip(axes, shown.items(), strict=True):
-    bins, bars = audited.reliability("overall")
+    bins, bars = audited.audit.reliability("overall")
     row = audited["overall"]
     axis.plot([0, 1], [0, 1], color="0.7", lw=1, zorder=0)
     axis.vlines(bins.mean_p, bars.lo, bars.hi, color="0.87", lw=7, zorder=0)

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-from scalecal import calibrate
+from scalecal import audit, calibrate
 from scalecal.datasets import load_atnorm_md
 
 data = load_atnorm_md()
@@ -32,17 +32,12 @@ p = cross_val_predict(
 # The majority of five is surer than one of the five, so that one number cannot answer both. Labels judge ``p``,
 # votes judge ``p_reader``.
 
-result = calibrate(
-    data.y,
-    p,
-    votes=data.votes,
-    n_raters=data.n_raters,
-    method="platt",
-    n_resamples=100,
-)
+readers = {"votes": data.votes, "n_raters": data.n_raters}
+uncalibrated = audit(data.y, p, **readers, n_resamples=100)
+result = calibrate(data.y, p, **readers, method="platt", n_resamples=100)
 before, after = result.before["overall"], result.after["overall"]
-print("before:", result.before.verdict["headline"])
-print("after:", result.after.verdict["headline"])
+print("before:", uncalibrated.verdict["headline"])
+print("after:", result.evaluation.verdict["headline"])
 print("share called atypical by the majority:", round(float(np.mean(data.y)), 3))
 print("share of all votes for atypical:", round(float(before["vote_share"]), 3))
 print(
