@@ -160,7 +160,7 @@ def test_classes_must_be_those_of_the_calibrator(tmp_path):
     for other, says in (
         (table.rename(columns={"p_C": "p_D"}), "expected are 'A', 'B', 'C'"),
         (pd.DataFrame({"p": [0.5]}), "expected are 3 classes"),
-        (table.assign(label="D"), "there is 'D' in column 'label'"),
+        (table.assign(label="D"), "column 'label' has 'D', but the classes are 'A', 'B', 'C'"),
     ):
         failed = run("calibrate", written(other, tmp_path / "other.csv"), "--apply", saved)
         assert failed.exit_code != 0
