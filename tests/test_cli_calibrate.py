@@ -61,6 +61,10 @@ def test_the_file_it_writes_has_the_numbers_it_reports(tmp_path, frame):
         for key in ("difficulty", "notes"):
             assert audit[key] == facts["audits"][method][key]
         assert audit["verdict"]["headline"] == facts["audits"][method]["verdict"]["headline"]
+        own = json.loads((out / f"audit_{method}.json").read_text())
+        assert own["strata"] == audit["strata"]
+        for key in ("badge", "p", "error", "error_high", "failing"):
+            assert own["verdict"][key] == audit["verdict"][key]
     assert f"--apply {out / 'calibrator.json'}" in done.output
     assert facts["shown"] == ["none", "auto"]
     assert facts["calibration"]["after"] == "auto"
