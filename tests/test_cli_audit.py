@@ -266,7 +266,7 @@ def test_a_file_with_both_answers(tmp_path, frame, stream):
     result = run("audit", file, *named, "--out", out, *(["--stream"] if stream else []))
     assert result.exit_code == 0, result.output
     assert "p_reader compared with votes" in result.output
-    assert "Against the readers' 1,680 votes the vote NLL is" in result.output
+    assert "On the readers' 1,680 votes the vote NLL is" in result.output
     loaded = json.loads((out / "audit.json").read_text())
     assert (loaded["meta"]["votes_judge"], loaded["meta"]["rho"]) == ("p_reader", 0.1)
     first, votes = loaded["strata"][0], {"n_raters": 7}

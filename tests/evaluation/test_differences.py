@@ -200,11 +200,11 @@ def pair(n=200, classes=2, seed=0, groups=None, one_class=False):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"n": 5}, "There are too few cases or groups to tell b from a."),
-        ({"groups": 3}, "There are too few cases or groups to tell b from a."),
+        ({"n": 5}, "There are too few cases or groups to distinguish b from a."),
+        ({"groups": 3}, "There are too few cases or groups to distinguish b from a."),
         ({"classes": 3}, "higher label NLL"),
         ({"one_class": True}, "ECE"),
-        ({"n": 1}, "There are too few cases or groups to tell b from a."),
+        ({"n": 1}, "There are too few cases or groups to distinguish b from a."),
     ],
 )
 def test_degenerate_files(options, said):

@@ -79,9 +79,10 @@ def test_what_a_gain_costs_by_the_other_answer_is_said():
     said = advised({"soft": {"nll": change(0.04), "vote_nll": change(-0.05)}})
     assert said["heading"] == "Use soft"
     assert (
-        "For the label the one other method does not improve on none beyond chance." in said["text"]
+        "For the label, the one other method does not improve significantly on the baseline (none)."
+        in said["text"]
     )
-    assert "vote NLL falls beyond chance, -0.050 [-0.052, -0.048]" in said["text"]
+    assert "vote NLL falls significantly, -0.050 [-0.052, -0.048]" in said["text"]
     assert "(but label NLL rises, +0.040 [+0.038, +0.042])" in said["text"]
 
 
@@ -94,7 +95,7 @@ def test_a_gain_that_softening_gives_too_is_marked(better):
 
 @pytest.mark.parametrize(
     ("badge", "heading"),
-    [("attention", "Do not rely on its probabilities"), ("good", "Keep what you have")],
+    [("attention", "Do not rely on its probabilities"), ("good", "Keep the baseline")],
 )
 def test_where_nothing_helps_the_verdict_decides_what_is_said(badge, heading):
     said = advised({"platt": {"nll": change(0.01), "vote_nll": change(0.01)}}, badge=badge)

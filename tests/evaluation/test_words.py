@@ -58,7 +58,7 @@ def test_where_no_interval_tells_the_way_none_is_named():
     judged = known["judgement"] | {"kind": ""}
     answers = verdict(known | {"judgement": judged})
     assert answers["answers"][0]["heading"] == "No"
-    assert answers["headline"].startswith("Its probabilities do not fit the labels")
+    assert answers["headline"].startswith("Its probabilities deviate from the labels")
 
 
 @pytest.mark.parametrize("n", [1, 2, 12])
@@ -111,7 +111,7 @@ def voted_audit(*, reader, n_raters=(7,), **change):
 )
 def test_what_votes_say_of_a_readers_probability(change, kind):
     text = vote_paragraph(voted_audit(reader=True, **change))
-    start = "Against the readers' 700 votes the vote NLL is 0.500; true vote probabilities would have 0.490: "
+    start = "On the readers' 700 votes the vote NLL is 0.500; true vote probabilities would have 0.490: "
     assert text.startswith(start)
     assert kind in text
 

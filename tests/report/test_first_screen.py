@@ -135,13 +135,13 @@ def check(verdict, lead):
         assert not help_.startswith("Nothing")
         assert "find no error" not in verdict["headline"]
     else:
-        assert where in ("Not known", "No part stands out")
+        assert where in ("Unknown", "No stratum stands out")
         assert "miscalibrated" not in " ".join(answer["text"] for answer in lead[:2])
     if verdict["badge"] == "good":
         assert calibrated.startswith("Yes, within")
         assert help_.startswith("Nothing")
     if verdict["badge"] == "inconclusive":
-        assert calibrated in ("Too few cases to say", "Not clear", "No verdict")
+        assert calibrated in ("Too few cases", "Unclear", "No verdict")
 
 
 def first_screen(html):

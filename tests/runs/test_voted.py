@@ -203,8 +203,8 @@ def test_no_number_but_the_published_ones(data):
     assert facts["voted"]["points"] == []
     published = {"share": 0.83, "reason": ""}
     assert voted_sentence({"voted": {"points": [], "published": published}}) == (
-        "Kappa and the share of positive votes, without a vote, would buy 8/10 of what reading "
-        "everything buys, judged by one reader's vote."
+        "Kappa and the share of positive votes, without a vote, would give 8/10 of the gain from "
+        "reading all cases, judged by single votes."
     )
     unknown = {"share": None, "reason": "the reference gains nothing here"}
     said = voted_sentence({"voted": {"points": [], "published": unknown}})
@@ -219,13 +219,13 @@ def test_the_sentence():
     voted = {"points": points, "published": {"share": 0.84}}
     said = voted_sentence({"voted": voted})
     assert said.startswith(
-        "50 cases read by the whole panel would buy 9/10 of what reading everything buys"
+        "50 cases read by the whole panel would give 9/10 of the gain from reading all cases"
     )
     assert "one reader on each of them 6/10" in said
     assert "without a vote, 8/10" in said
     none = [{**p, "share": None, "reason": "the reference gains nothing here"} for p in points]
     said = voted_sentence({"voted": {"points": none, "published": {"share": None}}})
-    assert said == "What votes would buy cannot be said: the reference gains nothing here."
+    assert said == "The gain from votes cannot be estimated: the reference gains nothing here."
 
 
 def test_on_the_command_line(data, tmp_path):
@@ -233,7 +233,7 @@ def test_on_the_command_line(data, tmp_path):
     asked = ("compare", tmp_path / "f.npz", "--methods", "none", "--seeds", 1, "--voted", "0,30")
     result = run(*asked, "--preset", "default", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "would buy" in result.output
+    assert "gain from" in result.output
     results = pd.read_csv(tmp_path / "out" / "results.csv")
     assert {0, 30} == set(results["voted"].dropna())
     facts = json.loads((tmp_path / "out" / "facts.json").read_text())

@@ -29,8 +29,8 @@ BADGES = {"good": "Good", "attention": "Attention", "inconclusive": "Inconclusiv
 
 CRITERION = (
     f"Attention: a test rejects calibration at the {100 * LEVEL:.0f} % level, corrected for all tests "
-    f"(Holm), and the error may exceed {100 * SMALL:.0f} points. Good: no error of more than "
-    f"{100 * LIMIT:.0f} points is left possible by the 95 % intervals. Inconclusive: neither."
+    f"(Holm), and the error may exceed {100 * SMALL:.0f} points. Good: the 95 % intervals exclude errors of "
+    f"more than {100 * LIMIT:.0f} points. Inconclusive: neither."
 )
 """How a badge is given, in words."""
 
@@ -50,8 +50,8 @@ GLOSSES = {
     },
     "foreseen": {
         "easy": "readers are expected to agree",
-        "middle": "between agreement and dispute",
-        "hard": "readers are expected to split",
+        "middle": "partial agreement is expected",
+        "hard": "readers are expected to disagree",
     },
 }
 """Kind of part -> name -> what it is. Votes judge strata of predicted difficulty: by the model's own
@@ -115,8 +115,8 @@ def _headline(audit: Facts) -> str:
         few = "too few cases, or probabilities too extreme, for any test"
         return f"There is no verdict: {row.get('reason') or few}."
     if judged["hint"]:
-        return "There are signs of an error, but they may be chance: two kinds of tests were made."
-    return f"Too few cases to say: no error was found, but {_possible(audit)}."
+        return "There are signs of an error, but they may be due to chance: two kinds of tests were made."
+    return f"Too few cases for a verdict: no error was found, but {_possible(audit)}."
 
 
 def _averages(row: Row) -> str:
@@ -139,7 +139,7 @@ def _error(audit: Facts) -> str:
             f"Its probabilities are too {kind}: on average it expects {percent(row['mean_p'])} "
             f"{positive}, where {percent(row['prevalence'])} are"
         )
-    return "Its probabilities do not fit the labels, in no single direction"
+    return "Its probabilities deviate from the labels, in no consistent direction"
 
 
 def _worst(audit: Facts) -> Row:
@@ -212,13 +212,13 @@ def _possible(audit: Facts) -> str:
     judged, row = audit["judgement"], audit["rows"][0]
     high = judged["error_high"]
     if not is_known(high):
-        return "how large one could hide is not known"
+        return "how large an error was missed is unknown"
     if high > LIMIT:
-        return f"one of {points(high)} could hide in {_cases(row)}"
+        return f"one of {points(high)} cannot be excluded on {_cases(row)}"
     wide = [part for part in _tested(audit) if is_known(part["high"]) and part["high"] > LIMIT]
     if wide:
         worst = max(wide, key=lambda part: float(part["high"]))
-        return f"one of {points(worst['high'])} could hide {_inside(_on(audit, worst))}"
+        return f"one of {points(worst['high'])} cannot be excluded {_inside(_on(audit, worst))}"
     return f"{_title(judged['parts'][-1])} could not be judged"
 
 
@@ -260,20 +260,20 @@ def _calibrated(audit: Facts) -> dict[str, str]:
             heading = f"No{ways[judged['kind']]}"
         elif judged["reader"]:
             heading = "Not for single readers"
-            text += ". Against the labels no test finds an error"
+            text += ". No test against the labels finds an error"
         else:
             heading = "Not everywhere"
-            text += ". Over all cases no test finds an error"
+            text += ". No test over all cases finds an error"
     elif judged["badge"] == "good":
         # Nothing smaller than a point is promised, however many cases there are.
         bounds = [judged["error_high"], *(part["high"] for part in _tested(audit)), 0.01]
         heading = f"Yes, within {points(max(bounds))}"
         if judged["small"]:
-            text += ". Tests find an error, but one too small to matter"
+            text += ". Tests find an error, but it is too small to matter"
     elif not is_known(judged["p"]):
         heading = "No verdict"
     else:
-        heading = "Not clear" if judged["hint"] else "Too few cases to say"
+        heading = "Unclear" if judged["hint"] else "Too few cases"
     return {"question": "Is it calibrated?", "heading": heading, "text": f"{text}."}
 
 
@@ -285,16 +285,17 @@ def _where(audit: Facts) -> dict[str, str]:
     question = "Where not?" if wrong else "Everywhere?"
     failing = [part for part in tested if part["failed"]]
     if not parts:
-        heading = "Not known"
+        heading = "Unknown"
         text = "The cases have no strata: give the votes of two or more readers, or a column of strata."
     elif not tested:
-        heading = "Not known"
+        heading = "Unknown"
         whys = [why for part in parts if (why := _row_of(audit, part).get("reason"))]
         because = f": {whys[0]}" if whys else ""
         text = f"No part of the cases can be judged{because}."
     elif wrong and failing:
         worst = _worst(audit)
-        heading = f"On {_listed(failing)}"
+        names = _listed(failing)
+        heading = f"{names[0].upper()}{names[1:]}"
         if judged["overall"]:
             text = f"{_on(audit, worst)} {_part_error(audit, worst)}."
         else:
@@ -305,11 +306,11 @@ def _where(audit: Facts) -> dict[str, str]:
             if others := [part for part in tested if part not in failing]:
                 text += f" No error is found on {_listed(others)}."
     else:
-        heading = "No part stands out"
+        heading = "No stratum stands out"
         widest = max(tested, key=lambda part: part["high"] if is_known(part["high"]) else -1.0)
-        text = f"The widest margin is {_inside(_on(audit, widest))}"
+        text = f"The widest interval is {_inside(_on(audit, widest))}"
         if is_known(widest["high"]):
-            text += f": an error of {points(widest['high'])} is left possible"
+            text += f": an error of {points(widest['high'])} cannot be excluded"
         text += "."
         if missing := [part for part in parts if part not in tested]:
             text += f" Not judged: {_listed(missing)}."
@@ -323,7 +324,7 @@ def vote_paragraph(audit: Facts) -> str:
         return ""
     nll, floor = number(row["vote_nll"]), number(row["vote_nll_floor"])
     start = (
-        f"Against the readers' {number(row['n_votes'])} votes the vote NLL is {nll}; true vote "
+        f"On the readers' {number(row['n_votes'])} votes the vote NLL is {nll}; true vote "
         f"probabilities would have {floor}"
     )
     if meta.get("votes_judge") == "p_reader":
@@ -334,7 +335,7 @@ def vote_paragraph(audit: Facts) -> str:
     sizes = " to ".join(map(str, sorted({min(panels), max(panels)})))
     return (
         f"{start}. A probability that is right for the majority of {sizes} readers is more extreme than one "
-        "reader's, so one number cannot be right for both: p_reader, a second one, is for single votes."
+        "reader's, so one number cannot be right for both: single votes need a second one, p_reader."
     )
 
 
@@ -390,7 +391,7 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
             return "Collect more groups", f"{needed} for a verdict."
         return "Collect more cases", more_cases(row["n"], judged["error_high"])
     if row["prevalence"] in (0.0, 1.0):
-        text = "All cases are of one class: collect cases of the others before it is judged again."
+        text = "All cases are of one class: add cases of the other classes and audit again."
         return "Check the labels", text
     if meta.get("n_effective") is not None:
         odds = [share / (1.0 - share) for share in (meta["prevalence"], meta["sample_prevalence"])]
@@ -400,21 +401,19 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
         )
         return "Recalibrate it", text
     if found is None:
-        text = (
-            "These cases are too few to fit a calibrator: fit one (scalecal calibrate) on others."
-        )
+        text = "There are too few cases to fit a calibrator: fit one to other cases (scalecal calibrate)."
         return "Recalibrate it", text
     own, reader = found["p"], ""
     if found["adds_reader"]:
-        reader = " It adds p_reader, one reader's answer, from the votes."
+        reader = " It adds p_reader, fitted to the votes."
     if own["method"] not in NOTHING:
         return (
             "Recalibrate it",
             f"Run scalecal calibrate {_named(facts, own)}: {_gain(own)}.{reader}",
         )
     if reader:
-        text = f"{_none_better(own)} Run scalecal calibrate --method none: p stays.{reader}"
-        return "Add a reader's answer", text
+        text = f"{_none_better(own)} Run scalecal calibrate --method none, which keeps p.{reader}"
+        return "Add a reader probability", text
     return "Do not rely on its probabilities", _none_better(own)
 
 
@@ -450,7 +449,7 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
     if about["chosen"] in NOTHING:
         heading, text = "Leave p as it is", _none_better(found["p"])
         if about["method"] != "auto":
-            text = "This was asked for."
+            text = "This method was requested."
     gains = found["p_reader"]
     if gains is not None and gains["method"] != "none":
         text += f" p_reader is judged by votes: {_gain(gains)}."
@@ -458,18 +457,18 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
 
 
 def _gain(own: Row) -> str:
-    """A change against the baseline: "label NLL falls beyond chance, -0.050 [-0.081, -0.020]"."""
+    """A change against the baseline: "label NLL falls significantly, -0.050 [-0.081, -0.020]"."""
     what, change = title_of(own["metric"]), change_text(own)
     if own["low"] is None:
-        return f"{what} changes by {change}; too few cases or groups to say more"
+        return f"{what} changes by {change}; too few cases or groups for an interval"
     # Where several were tried, a gain is sure only if it outlasts the correction for their number.
     if own["sure"]:
-        return f"{what} falls beyond chance, {change}"
+        return f"{what} falls significantly, {change}"
     if own["high"] < 0:
-        return f"{what} falls, but chance among the {own['tried']} that were tried may do that, {change}"
+        return f"{what} falls, but not significantly among the {own['tried']} that were tried, {change}"
     if own["low"] > 0:
-        return f"{what} rises beyond chance, {change}"
-    return f"{what} does not change beyond chance, {change}"
+        return f"{what} rises significantly, {change}"
+    return f"{what} does not change significantly, {change}"
 
 
 def _choice_advice(facts: Facts) -> tuple[str, str]:
@@ -486,16 +485,16 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
             continue
         if own["sure"]:
             used[own["method"]] = True
-            text = f"{_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
+            text = f"use {_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
         elif own["method"] == base or own["low"] is not None:
-            tried = f"none of {own['tried']} {what}s improves"
+            tried = f"none of the {own['tried']} {what}s improves"
             if own["tried"] == 1:
                 tried = f"the one other {what} does not improve"
-            text = f"{tried} on {base} beyond chance."
+            text = f"{tried} significantly on the baseline ({base})."
         else:
             text = f"no {what} can be judged: too few {facts['resampled']}."
-        parts.append(f"For {whose} {text}")
-    heading = "Keep what you have"
+        parts.append(f"For {whose}, {text}")
+    heading = "Keep the baseline"
     if used:
         heading = f"Use {listed(list(used))}"
     elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
@@ -561,7 +560,9 @@ def put_into_words(facts: dict[str, Any]) -> None:
     if facts["n_seeds"] > 1:
         # Tables hold means over seeds, and a verdict needs one set of cases: both numbers are named.
         mean = points(row_of(facts, facts["judged"])["ece"])
-        of = f"This is seed {facts['seed']}, one of {facts['n_seeds']}: their mean ECE is {mean}."
+        of = (
+            f"This is seed {facts['seed']}; the mean ECE of all {facts['n_seeds']} seeds is {mean}."
+        )
         answers = [answers[0] | {"text": f"{answers[0]['text']} {of}"}, *answers[1:]]
     if facts["kind"] == "calibration":
         own["headline"] = f"After {facts['calibration']['chosen']}: {_inside(own['headline'])}"
@@ -602,8 +603,8 @@ def _calibration_paragraph(facts: Facts) -> str:
         return ""
     folds = ", ".join(f"{name} in {count}" for name, count in about["by_fold"].items())
     return (
-        f'The "after" figures are cross-fitted, the choice included: each of {about["n_folds"]} folds got '
-        f"what the other folds chose ({folds})."
+        f'The "after" figures are cross-fitted, including the choice: each of {about["n_folds"]} folds got '
+        f"the method that the other folds chose ({folds})."
     )
 
 
@@ -622,16 +623,16 @@ def _training_paragraph(facts: Facts) -> str:
         if facts["presets"][best] == facts["presets"][facts["baseline"]]:
             return ""
         if best == TRAINED_ALIKE:
-            return f"The gain is due to the training: {best} calibrates nothing."
+            return f"The gain is due to the training: {best} does not calibrate."
         text = (
-            f"{best} was trained by another preset than {facts['baseline']}, so the gain may be due to the "
+            f"{best} was trained with another preset than {facts['baseline']}, so the gain may be due to the "
             "training"
         )
         if TRAINED_ALIKE not in facts["methods"]:
             return f"{text}: compare it with {TRAINED_ALIKE} too."
         loss = number(row_of(facts, TRAINED_ALIKE)[own["metric"]])
         return (
-            f"{text}: trained alike, the uncalibrated probe ({TRAINED_ALIKE}) has a "
+            f"{text}: with the same training, the uncalibrated probe ({TRAINED_ALIKE}) has a "
             f"{title_of(own['metric'])} of {loss}."
         )
     return ""
@@ -674,7 +675,7 @@ def difference_sentences(facts: Facts) -> list[str]:
 
 def _whole_difference(model: str, first: str, rows: Sequence[Row]) -> str:
     if not rows:
-        return f"There are too few cases or groups to tell {model} from {first}."
+        return f"There are too few cases or groups to distinguish {model} from {first}."
     clear = [row for row in rows if row["p_holm"] < LEVEL]
     unclear = listed([title_of(row["metric"]) for row in rows if row["p_holm"] >= LEVEL], "or")
     if all(row["low"] == row["high"] == 0 for row in rows):
@@ -707,10 +708,10 @@ def _tenths(share: float) -> str:
     Examples
     --------
     >>> _tenths(1.03), _tenths(0.88), _tenths(-0.2)
-    ('all', '9/10', 'nothing')
+    ('all', '9/10', 'none')
     """
     tenths = min(max(round(10 * share), 0), 10)
-    return {0: "nothing", 10: "all"}.get(tenths, f"{tenths}/10")
+    return {0: "none", 10: "all"}.get(tenths, f"{tenths}/10")
 
 
 def voted_sentence(facts: Facts) -> str:
@@ -740,10 +741,10 @@ def voted_sentence(facts: Facts) -> str:
         shares.append((unread, published))
     if not shares:
         first = [*voted["points"], voted["published"]][0]
-        return f"What votes would buy cannot be said: {first['reason']}."
+        return f"The gain from votes cannot be estimated: {first['reason']}."
     parts = [f"{what} {_tenths(share)}" for what, share in shares[1:]]
     what, share = shares[0]
-    whole = f"{what} would buy {_tenths(share)} of what reading everything buys, judged by one reader's vote"
+    whole = f"{what} would give {_tenths(share)} of the gain from reading all cases, judged by single votes"
     return f"{'; '.join([whole[0].upper() + whole[1:], *parts])}."
 
 
@@ -754,8 +755,8 @@ def kappa_sentence(facts: Facts) -> str:
     --------
     >>> rows = [{"factor": f, "kappa": f * 0.4, "share": s} for f, s in ((1, 0.9), (1.3, 0.5))]
     >>> kappa_sentence({"kappa_sensitivity": rows})
-    'The answer from published numbers rests on kappa: with 0.40 it recovers 90 % of that gain; with one
-    30 % too high (0.52) 50 %.'
+    'The reader probability from published numbers depends on kappa: with 0.40 it recovers 90 % of that
+    gain; with one 30 % too high (0.52) 50 %.'
     """
     sensitivity = facts.get("kappa_sensitivity")
     if not sensitivity:
@@ -774,7 +775,7 @@ def kappa_sentence(facts: Facts) -> str:
         if off > 0:
             way = "high"
         parts.append(f"with one {abs(off)} % too {way} ({row['kappa']:.2f}) {value}")
-    return f"The answer from published numbers rests on kappa: {'; '.join(parts)}."
+    return f"The reader probability from published numbers depends on kappa: {'; '.join(parts)}."
 
 
 # Several models on one page
@@ -801,7 +802,7 @@ def tally(cells: Sequence[Facts]) -> dict[str, Any]:
     if beyond_chance:
         badge = "attention"
     elif counts["attention"]:
-        headline += f". Corrected for {len(cells)} models, no error is beyond chance"
+        headline += f". After correction for {len(cells)} models, no error is significant"
     elif counts["good"] == len(cells):
         badge = "good"
     return {
@@ -830,7 +831,7 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
     """Answers to the three questions on several models."""
     count, everywhere = len(cells), "Everywhere?"
     badges = [cell["verdict"]["badge"] for cell in cells]
-    calibrated = "Not clear of all"
+    calibrated = "Unclear for some"
     if "attention" in badges:
         calibrated = f"{badges.count('attention')} of {count} need attention"
         everywhere = "Where not?"
@@ -856,13 +857,15 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
         },
         {
             "question": everywhere,
-            "heading": _share_of(failing, count, "fail on some cases", "No part stands out"),
-            "text": _by_name(failing, "In no model does a part of the cases fail its test."),
+            "heading": _share_of(failing, count, "fail on some cases", "No stratum stands out"),
+            "text": _by_name(failing, "No stratum of any model fails its test."),
         },
         {
             "question": "What to do?",
-            "heading": _share_of(helped, count, "gain by a method", "No method helps for sure"),
-            "text": _by_name(helped, "In no model does a method gain beyond chance."),
+            "heading": _share_of(
+                helped, count, "improve with a method", "No method improves significantly"
+            ),
+            "text": _by_name(helped, "No method improves any model significantly."),
         },
     ]
 
