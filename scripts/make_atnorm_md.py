@@ -44,10 +44,10 @@ def shown_ids() -> set[str]:
     from scalecal.datasets import load_atnorm_md
     from scalecal.evaluation import case_lists
 
-    for name in ("CASES_LISTED", "SUREST_LISTED", "SPLITS_LISTED"):
+    for name in ("CASES_LISTED", "CONFIDENT_LISTED", "SPLITS_LISTED"):
         setattr(case_lists, name, MARGIN * getattr(case_lists, name))
     facts = recalibrate(load_atnorm_md()).judged.facts
-    return {case["id"] for name in ("surest", "cases", "splits") for case in facts[name]}
+    return {case["id"] for name in ("confident_errors", "cases", "splits") for case in facts[name]}
 
 
 def make_thumbnails(source: Path, target: Path, ids: set[str]) -> int:

@@ -42,12 +42,12 @@ def test_what_it_prints_is_short_and_its_numbers_are_the_runs(run):
 def test_the_page_shows_the_figures_it_names(run):
     out, _ = run
     facts = json.loads((out / "facts.json").read_text())
-    named = {c["id"] for name in ("surest", "cases", "splits") for c in facts[name]}
+    named = {c["id"] for name in ("confident_errors", "cases", "splits") for c in facts[name]}
     data = load_atnorm_md()
     shipped = dict(zip(data.ids, data.cases.paths, strict=True))
     assert all(shipped[name] for name in named), "scripts/make_atnorm_md.py makes the thumbnails"
     page = (out / "report.html").read_text()
-    assert page.count("data:image/jpeg;base64,") >= len(facts["surest"]) + 3 * 3
+    assert page.count("data:image/jpeg;base64,") >= len(facts["confident_errors"]) + 3 * 3
     assert not (out / "claims.json").exists()
 
 

@@ -68,7 +68,7 @@ def test_messages_about_the_cases_name_the_file(run, tmp_path):
     classes.write_text("p_a,p_b,p_c,label\n" + "0.2,0.3,0.5,a\n0.2,0.3,0.5,b\n0.2,0.3,0.5,c\n" * 4)
     code, _, err = run("audit", classes, "--prevalence", "0.1", "--resamples", "20")
     assert code == 2
-    assert err.endswith("classes.csv: a prevalence is of one of two classes, but there are 3\n")
+    assert err.endswith("classes.csv: a prevalence needs two classes, but there are 3\n")
     one = tmp_path / "one.csv"
     one.write_text("p,label\n0.2,1\n0.7,1\n")
     code, _, err = run("calibrate", one, "--out", tmp_path / "out")
@@ -91,7 +91,7 @@ def test_a_log_that_cannot_be_written_is_no_second_fault(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (MemoryError(), "the memory does not suffice"),
+        (MemoryError(), "there is not enough memory"),
         (PermissionError(13, "Permission denied", "secret.csv"), "secret.csv: Permission denied"),
     ],
 )
@@ -114,7 +114,7 @@ def test_ctrl_c_says_how_far_it_was_and_that_nothing_was_written(run, table, mon
     code, _, err = run("audit", table, "--quiet")
     assert code == 130
     assert err == (
-        "interrupted (auditing: 50.0%): no result was written. Run the same command to begin again\n"
+        "interrupted (auditing: 50.0%): no result was written. Run the same command to start again\n"
     )
 
 
@@ -128,7 +128,7 @@ def test_ctrl_c_in_work_that_resumes_says_how_to_go_on(run, tmp_path, monkeypatc
         "extract", f"table:{tmp_path / 'images.csv'}", "uni", "--out", tmp_path / "features"
     )
     assert code == 130, err
-    assert "Run the same command to go on" in err
+    assert "Run the same command to resume" in err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no full device on this system")

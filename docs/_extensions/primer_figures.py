@@ -62,9 +62,9 @@ def promise():
     """A hundred figures: what the model says, and what the panel says."""
     house_style({}, "")
     data, p, result = mitoses()
-    surest = np.argsort(p)[-100:]
-    says, is_so = p[surest].mean(), int(data.y[surest].sum())
-    expected = result.predictions.p[surest].mean()
+    confident = np.argsort(p)[-100:]
+    says, is_so = p[confident].mean(), int(data.y[confident].sum())
+    expected = result.predictions.p[confident].mean()
     _, axes = plt.subplots(1, 3, figsize=(8.6, 3.4), layout="constrained")
     for axis, (count, colour, title) in zip(
         axes,

@@ -273,7 +273,7 @@ class Cases:
             compiled = re.compile(pattern)
         except re.error as error:
             raise InputError(
-                f"--group-regex '{pattern}' is no regular expression: {error}. An example: '^(P[0-9]+)_'"
+                f"--group-regex '{pattern}' is not a regular expression: {error}. An example: '^(P[0-9]+)_'"
             ) from None
         if compiled.groups == 0:
             raise InputError(

@@ -675,7 +675,7 @@ def _solve_plurality(log_ratio: Float, rho: float, m: int) -> Float:
 # The fitted panel ---------------------------------------------------------------------------------
 
 UNKNOWN_READERS = (
-    "a reader's answer needs to know how far readers agree beyond what the features explain: fit with "
+    "a reader probability needs the agreement of readers beyond what the features explain: fit with "
     "votes of some cases (votes=, n_raters=), or with the readers' kappa and the panel's size (kappa=, "
     "n_raters=). scalecal.panel.panel_range shows the range of answers without either"
 )
@@ -697,7 +697,7 @@ class Panel:
     slope : float
     rho : float
         Correlation of two readers' votes on a case that the features do not explain; NaN: unknown,
-        so that there is no reader's answer.
+        so that there is no reader probability.
     panel_size : int or None
         Readers behind the labels, where that is known.
     shift : float or array (C,)
@@ -738,11 +738,11 @@ class Panel:
 
     @property
     def knows_readers(self) -> bool:
-        """Whether there is a reader's answer."""
+        """Whether there is a reader probability."""
         return self.panel_size is not None and bool(np.isfinite(self.rho))
 
     def size_of(self, n_raters: Any = None) -> Any:
-        """Readers asked for, by default the panel's; fails where there is no reader's answer."""
+        """Readers asked for, by default the panel's; fails where there is no reader probability."""
         if not self.knows_readers:
             raise InputError(UNKNOWN_READERS)
         return self.panel_size if n_raters is None else n_raters
@@ -751,7 +751,7 @@ class Panel:
         """Logit of the probability that the label is positive, or log-probability of each class.
 
         `n_raters` are the readers behind that label, where they differ from `panel_size`; without a
-        reader's answer they change nothing.
+        reader probability they change nothing.
         """
         z = check_logits(logits)
         if z.shape[1:] != np.shape(self.intercept):
@@ -788,9 +788,7 @@ class Panel:
     def sentence(self) -> str:
         """What the panel found, in words."""
         if not self.knows_readers:
-            return (
-                "How far readers agree beyond the features is unknown: there is no reader's answer."
-            )
+            return "How far readers agree beyond the features is unknown: there is no reader probability."
         between = note = ""
         if np.isfinite(self.rho_low):
             between = f" (95 % interval {self.rho_low:.2f} to {self.rho_high:.2f})"
@@ -1021,7 +1019,7 @@ def fit_panel(
 ) -> Panel:
     """Fit a panel to any mix of voted, singly read and labelled cases, by maximum a posteriori.
 
-    For rho and the reader's answer a case with votes enters by them, one with a label only by its
+    For rho and the reader probability a case with votes enters by them, one with a label only by its
     label. Where labels are the majority of the votes, one fit serves both answers, and the label's is
     the upper tail of the law of votes. Where more than one in twenty are not (ties broken by a
     rating, a consensus) and no fewer cases have a label than votes, the label's answer is fitted to

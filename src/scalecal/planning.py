@@ -76,7 +76,7 @@ class Plan:
             )
         lines += ["", f"Cases needed for a power of {self.power:g}:"]
         for row in self.needed.itertuples():
-            beyond = "; outside the studies simulated" if row.extrapolated else ""
+            beyond = "; outside the simulated range" if row.extrapolated else ""
             lines.append(
                 f"{row.n_raters:3d} readers: {row.n_cases:,d} ({row.n_low:,d} to {row.n_high:,d}), "
                 f"{row.n_in_stratum:,.0f} of them in the stratum{beyond}"
@@ -431,7 +431,7 @@ class VotePlan:
         number = f"{worst['bound']} {worst['n_voted']:,d}".strip()
         return (
             f"With rho {worst['rho']:g}{where} it takes {number} cases read by all "
-            f"{self.n_raters} readers to get {self.share:g} of what knowing every vote would buy."
+            f"{self.n_raters} readers to get {self.share:g} of the gain from knowing every vote."
         )
 
 
@@ -470,7 +470,7 @@ def plan_votes(
     n_voted : sequence of int
         Numbers of further cases, with votes. Published numbers stand for 0, which adds nothing.
     share : float
-        Desired share of what knowing every vote would buy.
+        Desired share of the gain from knowing every vote.
     n_simulations : int
         Simulations for each rho.
     seed : int, Generator or None

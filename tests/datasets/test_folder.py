@@ -84,7 +84,7 @@ def test_what_is_no_image_is_passed_over(tmp_path: Path) -> None:
     save_picture(tmp_path / ".cache" / "x.png", 0)
     opened = open_dataset(f"folder:{tmp_path}")
     assert len(opened) == 2
-    assert opened.warnings == ("1 files are no images by their name and left out",)
+    assert opened.warnings == ("1 files are not images by their names and were left out",)
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:

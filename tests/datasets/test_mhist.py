@@ -119,7 +119,7 @@ def test_damaged_archives(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"images/MHIST_aaa\.png"):
         opened.read_one(0)
     file.write_bytes(bytes(whole[: len(whole) // 2]))
-    with pytest.raises(InputError, match="no whole zip file"):
+    with pytest.raises(InputError, match="not a complete zip file"):
         open_dataset("mhist", tmp_path, partial=True)
 
 
@@ -187,7 +187,7 @@ def test_wrong_columns_and_values(tmp_path: Path) -> None:
         (",HP,0,", ",HP,,", "empty cells"),
         (",SSA,7,", ",SSA,8,", "or 7, got '8'"),
         ("MHIST_aab.png", "MHIST_aaa.png", "must be unique.*MHIST_aaa"),
-        ("MHIST_aab.png", "../x.png", "no plain file name"),
+        ("MHIST_aab.png", "../x.png", "not a plain file name"),
     ):
         file.write_text(good.replace(before, after, 1))
         with pytest.raises(InputError, match=message):

@@ -117,7 +117,7 @@ def test_published_totals() -> None:
         ),
         (
             lambda t: t.replace("\n2.png", "\n../2.png").replace(",100,", ",../1,"),
-            "no plain file name",
+            "not a plain file name",
         ),
     ],
 )

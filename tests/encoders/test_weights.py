@@ -183,7 +183,7 @@ def test_missing_file_and_wrong_ending(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"No weight file at .*Expected model.safetensors or"):
         load_encoder(TINY, weights=tmp_path / "no.pth")
     (tmp_path / "weights.zip").write_bytes(b"")
-    with pytest.raises(InputError, match=r"no weight file: expected one of .pth"):
+    with pytest.raises(InputError, match=r"not a weight file: expected one of .pth"):
         load_encoder(TINY, weights=tmp_path / "weights.zip")
 
 

@@ -165,7 +165,7 @@ def test_tables_fit_a_terminal(written):
 def test_streams_are_refused(files):
     result = run("audit", *files, "--stream")
     assert result.exit_code != 0
-    assert "--stream keeps counts, not cases" in str(result.exception)
+    assert "--stream keeps counts, but files are compared case by case" in str(result.exception)
 
 
 def test_the_first_file_is_the_baseline_whatever_it_is_called(tmp_path, files):

@@ -81,7 +81,7 @@ def test_it_says_so_everywhere(rng):
     y, p, votes = enriched(rng)
     result = audit(y, p, votes=votes, n_raters=READERS, prevalence=P, n_resamples=50)
     assert "population with 10 % positives" in result.notes[0]
-    assert "worth 183 of equal weight" in result.notes[0]
+    assert "equivalent to 183 of equal weight" in result.notes[0]
     meta = result.to_dict()["meta"]
     assert meta["prevalence"] == P
     assert meta["sample_prevalence"] == 0.5
@@ -146,7 +146,7 @@ def test_prevalence_lies_between_0_and_1(rng, prevalence):
 def test_what_cannot_be_reweighted_is_refused(rng):
     with pytest.raises(InputError, match="all of one class"):
         audit(np.ones(20, dtype=int), rng.random(20), prevalence=0.1)
-    with pytest.raises(InputError, match="one of two classes, but there are 3"):
+    with pytest.raises(InputError, match="a prevalence needs two classes, but there are 3"):
         audit(rng.integers(3, size=30), rng.dirichlet([1, 1, 1], size=30), prevalence=0.1)
     stream = StreamingAudit(n_resamples=20).update([0, 1] * 20, rng.random(40)).finish()
     from scalecal.evaluation.audits import audit_predictions

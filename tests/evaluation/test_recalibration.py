@@ -287,7 +287,7 @@ def test_votes_of_single_readers_judge_and_give_no_answer():
     y, p, _ = made(200)
     result = calibrate(y, p, votes=y, n_raters=1, **FEW)
     assert result.predictions.p_reader is None
-    assert any("There is no reader's answer" in note for note in result.notes)
+    assert any("There is no reader probability" in note for note in result.notes)
 
 
 def test_a_reader_answer_that_was_there_is_kept_where_nothing_replaces_it():
@@ -359,5 +359,5 @@ def test_the_file_it_was_fitted_to_is_recognised():
     cases = Cases(n=60, classes=("0", "1"), y=y)
     own = replace(Predictions.single(cases, p), sources={"p.csv": "abc"})
     result = calibrate_predictions(own, n_resamples=20)
-    with pytest.warns(ScalecalWarning, match="fitted to this very file"):
+    with pytest.warns(ScalecalWarning, match="fitted to this file"):
         apply_recalibrator(own, result.recalibrator, n_resamples=20)

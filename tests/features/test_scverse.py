@@ -199,7 +199,7 @@ def test_stores_that_cannot_be_used(tmp_path: Path) -> None:
         import_features(tmp_path / "bad.h5ad", out)
     with h5py.File(write_table(tmp_path / "none.h5ad"), "a") as file:
         del file["X"]
-    with pytest.raises(InputError, match="no AnnData with features: it has no 'X'"):
+    with pytest.raises(InputError, match="not an AnnData with features: it has no 'X'"):
         import_features(tmp_path / "none.h5ad", out)
     (tmp_path / "none.d").mkdir()
     with pytest.raises(InputError, match="holds no SpatialData store"):
@@ -331,7 +331,7 @@ def test_a_sparse_matrix_is_refused(tmp_path: Path, suffix: str) -> None:
     group.create_group("X").attrs["encoding-type"] = "csr_matrix"
     if suffix == "h5ad":
         group.close()
-    with pytest.raises(InputError, match=r"X is no array but csr_matrix.*toarray\(\)"):
+    with pytest.raises(InputError, match=r"X is not an array but csr_matrix.*toarray\(\)"):
         import_features(path, tmp_path / "out")
 
 

@@ -36,7 +36,7 @@ def test_the_first_group_or_the_one_named_group(pattern):
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
-        (r"^(P\d+_", "is no regular expression: missing \\)"),
+        (r"^(P\d+_", "is not a regular expression: missing \\)"),
         (r"^P\d+", "has no group: put parentheses"),
         (r"^(P0\d)_", "finds no group in 1 of 4 ids, such as 'P10_c'"),
         (r"^(X?)", "finds no group in 4 of 4 ids, such as 'P01_a'"),  # an empty group is none

@@ -144,7 +144,7 @@ def test_what_did_not_converge_is_told_of_all_seeds(tmp_path, monkeypatch):
     options = {"methods": ["none"], "preset": "default", "sweep": False, "progress": quiet}
     outcome = run([source(), source("d2")], tmp_path, seeds=[0, 1], **options)
     both = "d2/a, simulated/a: "
-    assert outcome.notes[0].startswith(f"{both}8 probes were ended by the limit of epochs")
+    assert outcome.notes[0].startswith(f"{both}8 probes stopped at the limit of epochs")
     assert outcome.notes[1] == f"{both}panel-votes is left out: of a reason."
     assert json.loads((tmp_path / "run.json").read_text())["notes"] == outcome.notes
     assert judge_run(tmp_path, progress=quiet).notes == outcome.notes

@@ -233,14 +233,14 @@ def test_three_questions_are_answered_by_several_runs(runs, pages):
 @pytest.mark.parametrize("name", ["compare", "audit", "both", "voted"])
 def test_the_first_screen_fits_without_scrolling_and_comes_first_on_a_phone(open_page, pages, name):
     page = open_page(pages[name], viewport={"width": 1280, "height": 800})
-    for part in (".sc-verdict", ".sc-answers", ".firstplot .panel, .firstplot svg", ".surest"):
+    for part in (".sc-verdict", ".sc-answers", ".firstplot .panel, .firstplot svg", ".confident"):
         box = page.locator(f".first {part}").first.bounding_box()
         assert box["y"] + box["height"] <= 800, (part, box)
-    assert 4 <= page.locator(".surest li").count() <= 6
+    assert 4 <= page.locator(".confident li").count() <= 6
     page.set_viewport_size({"width": 390, "height": 844})
     order = [
         page.locator(f".first {part}").first.bounding_box()["y"]
-        for part in (".sc-verdict", ".sc-answers", ".firstplot", ".surest")
+        for part in (".sc-verdict", ".sc-answers", ".firstplot", ".confident")
     ]
     assert order == sorted(order)
 

@@ -196,7 +196,7 @@ def test_sentences_and_diagrams_are_of_one_seed(features, tmp_path):
     first = plain_text(re.search(r'<figure class="firstplot">.*?</figure>', html, re.S)[0])
     assert f"error {points(low['ece'])}; calibrated: {100 * low['null']:.0f} (" in first
     assert f"(ECE) is {points(whole['ece'])} on {whole['n']} cases" in facts["lead"][0]["text"]
-    assert "This is seed 0, one of 3: their mean ECE is" in facts["lead"][0]["text"]
+    assert "This is seed 0; the mean ECE of all 3 seeds is" in facts["lead"][0]["text"]
     assert facts["lead"][0]["text"] in html
     for panel in facts["reliability"]["none"]:
         assert panel["ece"] == audited[panel["stratum"]]["ece"]
@@ -204,8 +204,8 @@ def test_sentences_and_diagrams_are_of_one_seed(features, tmp_path):
     seed = predicted[(predicted["method"] == "none") & (predicted["seed"] == 0)].set_index("id")[
         "p"
     ]
-    assert len(facts["surest"]) == 6
-    for case in facts["surest"]:
+    assert len(facts["confident_errors"]) == 6
+    for case in facts["confident_errors"]:
         p = seed[case["id"]]
         assert case["p"] == pytest.approx(p if case["shown_class"] else 1 - p)
         assert case["id"] in html

@@ -72,8 +72,8 @@ def test_without_votes_there_are_no_diagrams_against_them(tmp_path):
 
 
 def test_scores_say_which_answer_they_judge(pages):
-    assert "Vote NLL judges the reader’s answer" in words(pages["compare"])
-    assert "A method that has one answer is judged by it twice." in words(pages["compare"])
+    assert "Vote NLL judges the reader probability" in words(pages["compare"])
+    assert "A method with one probability is judged by it twice." in words(pages["compare"])
 
 
 # Case by case

@@ -185,7 +185,7 @@ def test_seeds_are_a_count_or_a_list():
 )  # paper's preset, few cases
 def test_capped_probes_are_told(data):
     grid = run_grid(data, methods=["none"], seeds=1)
-    assert any("ended by the limit of epochs" in note for note in grid.notes)
+    assert any("stopped at the limit of epochs" in note for note in grid.notes)
 
 
 def test_comparison_numbers_are_the_means_over_seeds(grid):

@@ -36,7 +36,7 @@ class PanelCalibrator(Calibrator):
     The label has the logit a + b z; a reader's vote is its inverse under the correlation rho of
     readers' votes that the features do not explain (see `scalecal.panel`). What rho comes from, in
     this order: `rho` itself, the votes given to `fit`, `kappa`. With none of them the label is
-    calibrated and the reader's answer refused.
+    calibrated and the reader probability refused.
 
     Parameters
     ----------

@@ -56,13 +56,13 @@ app.add_typer(lists, help="List the names that commands take: of methods, encode
 OutFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Folder for the results.")]
 Seeds = Annotated[int | None, typer.Option(help="Number of seeds.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int | None, typer.Option(help="Random seed.")]
 Votes = Annotated[
     Path | None,
     typer.Option("--votes", metavar="FILE", help="Votes by id: rows id, rater, label, or counts."),
 ]
 Ties = Annotated[str | None, typer.Option(help="Label of a tied vote: {scalecal.votes:TIES}.")]
-NRaters = Annotated[int | None, typer.Option(help="Readers of every case, where no column has it.")]
+NRaters = Annotated[int | None, typer.Option(help="Readers of every case, if no column has it.")]
 Columns = Annotated[
     list[str] | None,
     typer.Option(
@@ -106,11 +106,15 @@ Address = Annotated[
 
 AllowLeakage = Annotated[
     bool,
-    typer.Option("--allow-leakage", help="Do not warn of groups that are both in train and test."),
+    typer.Option(
+        "--allow-leakage", help="Do not warn about groups that are in both train and test."
+    ),
 ]
 Json = Annotated[
     bool,
-    typer.Option("--json", help="Print the result as JSON; all else goes to standard error."),
+    typer.Option(
+        "--json", help="Print the result as JSON; everything else goes to standard error."
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an internal error.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -200,8 +204,8 @@ def _interrupted(out: Path | None) -> str:
     if done:
         said += f" ({done})"
     if out is None:
-        return f"{said}: no result was written. Run the same command to begin again"
-    return f"{said}: what is finished is kept in {out}. Run the same command to go on"
+        return f"{said}: no result was written. Run the same command to start again"
+    return f"{said}: what is finished is kept in {out}. Run the same command to resume"
 
 
 def is_quiet() -> bool:
@@ -375,9 +379,7 @@ def main() -> None:
         complain(_interrupted(None))
         sys.exit(INTERRUPTED)
     except MemoryError:
-        complain(
-            "error: the memory does not suffice for this. Use fewer cases, or a larger machine"
-        )
+        complain("error: there is not enough memory. Use fewer cases, or a larger machine")
         sys.exit(2)
     except OSError as error:
         if debug:

@@ -73,15 +73,15 @@ def audit(
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Audit only the cases of one part: test."),
+        typer.Option(metavar="NAME", help="Audit only one part of the cases, such as test."),
     ] = None,
     allow_leakage: AllowLeakage = False,
     stream: Annotated[
         bool,
         typer.Option(
             "--stream",
-            help="Read FILE in pieces: memory does not grow with it. Votes stand in FILE then, "
-            "and ids and groups are not used.",
+            help="Read FILE in pieces, in constant memory. Votes must be in FILE; ids and groups "
+            "are not used.",
         ),
     ] = False,
     fail_if: Annotated[
@@ -89,7 +89,7 @@ def audit(
         typer.Option(
             "--fail-if",
             metavar="CONDITION",
-            help="Exit with code 3 where this is so: [STRATUM:] COLUMN OPERATOR NUMBER, such as "
+            help="Exit with code 3 if this holds: [STRATUM:] COLUMN OPERATOR NUMBER, such as "
             "'excess > 0.05' or 'low: ece > 0.2'. May be given several times.",
         ),
     ] = None,
@@ -160,7 +160,7 @@ def audit(
     if out is not None:
         title = None
         if len(files) > 1:
-            title = f"{result.predictions.dataset} side by side"
+            title = f"Comparison of {result.predictions.dataset}"
         close_run(out, write_run(out, result, kind="audit", title=title, **about))
     for failure in failed:
         complain(f"failed: {failure}")
@@ -178,8 +178,8 @@ def _check_stream(
     """Refuse what a stream cannot do: it keeps counts, and neither cases nor their ids and groups."""
     if len(files) > 1:
         raise InputError(
-            "--stream keeps counts, not cases, which several files are compared by: leave it out, or "
-            "audit one file after the other"
+            "--stream keeps counts, but files are compared case by case: leave it out, or audit the "
+            "files one by one"
         )
     advice = {
         "--group-regex": (group_regex, "it reads neither ids nor groups"),
@@ -204,7 +204,9 @@ class PlanGroup(TyperGroup):
 
 
 plan = typer.Typer(name="plan", cls=PlanGroup)
-app.add_typer(plan, help="Say by simulation what a study needs; `plan` alone is `plan audit`.")
+app.add_typer(
+    plan, help="Estimate what a study needs, by simulation; `plan` alone is `plan audit`."
+)
 
 Simulations = Annotated[
     int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
@@ -219,7 +221,7 @@ Simulations = Annotated[
 )
 def plan_audit(
     excess: Annotated[
-        float | None, typer.Option(help="Calibration error beyond chance to detect.")
+        float | None, typer.Option(help="Calibration error to detect, above chance.")
     ] = None,
     stratum_share: Annotated[
         float | None, typer.Option("--share", help="Share of the cases that fall into the stratum.")
@@ -275,8 +277,7 @@ def plan_votes(
         str | None,
         typer.Option(
             metavar="R,R,...",
-            help="Correlations of two readers' votes on a case that the probe does not explain, to "
-            "assume.",
+            help="Assumed correlations of two readers' votes on a case beyond what the probe explains.",
         ),
     ] = None,
     prevalence: Annotated[float | None, typer.Option(help="Share of positive labels.")] = None,
@@ -287,7 +288,7 @@ def plan_votes(
         str | None, typer.Option(metavar="N,N,...", help="Numbers of cases with votes.")
     ] = None,
     recover: Annotated[
-        float | None, typer.Option(help="Desired share of what knowing every vote buys.")
+        float | None, typer.Option(help="Desired share of the gain from knowing every vote.")
     ] = None,
     n_simulations: Simulations = None,
     seed: Seed = None,

@@ -130,7 +130,7 @@ def calibrate(
     if apply is not None:
         if fitting:
             unused = ", ".join(f"--{name.replace('_', '-')}" for name in fitting)
-            raise InputError(f"{unused} cannot be used with --apply: {apply} has what was used")
+            raise InputError(f"{unused} cannot be used with --apply: {apply} holds the settings")
         recalibrator = Recalibrator.load(apply)
         predictions = read_predictions(file, **reading, classes=recalibrator.classes)
         with showing("comparing") as advance:

@@ -52,7 +52,7 @@ DatasetSpec = Annotated[
 ]
 Data = Annotated[Path | None, typer.Option("--data", metavar="DIR", help="Folder of the data set.")]
 Partial = Annotated[
-    bool | None, typer.Option("--partial", help="This is a part of the data set on purpose.")
+    bool | None, typer.Option("--partial", help="Accept an incomplete copy of the data set.")
 ]
 Magnification = Annotated[
     str | None, typer.Option(help="BreakHis: all, {scalecal.datasets.published:MAGNIFICATIONS}.")
@@ -190,7 +190,7 @@ def extract(
     weights: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Weight file on this machine; random for a try without weights."
+            metavar="FILE", help="Weight file on this machine; random for a trial without weights."
         ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cuda:1, mps or cpu.")] = None,
@@ -198,18 +198,20 @@ def extract(
         str | None,
         typer.Option(
             help="{scalecal.features.encoding:PRECISIONS}. On a CPU auto is fp32; bf16 may be twice "
-            "as fast, and is coarser."
+            "as fast, but is less precise."
         ),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Images per pass.")] = None,
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Processes that decode for each GPU; without, that embed."),
+        typer.Option(
+            metavar="N", help="Decoding processes per GPU; without a GPU, embedding processes."
+        ),
     ] = None,
     compile: Annotated[
         str | None,
         typer.Option(
-            help="torch.compile: {scalecal.features.encoding:COMPILE}; auto where it pays for its start."
+            help="torch.compile: {scalecal.features.encoding:COMPILE}; auto if it saves time."
         ),
     ] = None,
     strict: Annotated[
@@ -298,12 +300,12 @@ def import_(
     votes: Votes = None,
     format: Annotated[
         str | None,
-        typer.Option(help="{scalecal.features.formats:FORMATS}; found out where not given."),
+        typer.Option(help="{scalecal.features.formats:FORMATS}; detected by default."),
     ] = None,
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="Name of the encoder that made them; of several in a store, the one wanted."
+            help="Name of the encoder that made them, or the one to read from a store of several."
         ),
     ] = None,
     dataset: Annotated[

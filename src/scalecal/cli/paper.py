@@ -190,7 +190,7 @@ def reproduce(
         )
         chosen = given(preset=preset)
         if data is None and features is None and not chosen:
-            tell("embedded data are small: all methods are trained by the default preset")
+            tell("embedded data are small: all methods are trained with the default preset")
             chosen = {"preset": "default"}
         if not sources:
             raise nothing_found(missing)

@@ -59,7 +59,7 @@ Labels = Annotated[
 Positive = Annotated[
     str | None,
     typer.Option(
-        "--positive", metavar="CLASS", help="The positive class, where the two are words."
+        "--positive", metavar="CLASS", help="The positive class, if the two classes are words."
     ),
 ]
 
@@ -67,7 +67,7 @@ Positive = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Train all methods by this preset: {scalecal.probes:PRESETS}. Else each by its own.",
+        help="Train all methods with this preset: {scalecal.probes:PRESETS}. By default each has its own.",
     ),
 ]
 Memory = Annotated[
@@ -85,7 +85,8 @@ READ_WORK = Work("scalecal.io.features:read_features")
 Kappa = Annotated[
     float | None,
     typer.Option(
-        metavar="K", help="Fleiss' kappa of the readers, as published. Else that of the votes."
+        metavar="K",
+        help="Fleiss' kappa of the readers, as published. By default that of the votes.",
     ),
 ]
 VoteShare = Annotated[
@@ -101,7 +102,7 @@ PanelSize = Annotated[
     typer.Option(
         "--panel-size",
         metavar="M",
-        help="Readers behind each label, where they are not its votes.",
+        help="Readers behind each label, if that is not the number of its votes.",
         min=1,
     ),
 ]
@@ -154,8 +155,8 @@ def fit(
         typer.Option(
             "--class-weight",
             metavar="balanced",
-            help="Let every class count alike in training. Without a calibrator probabilities are then "
-            "those of equally common classes.",
+            help="Weight all classes equally in training. Without a calibrator, the probabilities then "
+            "assume equally common classes.",
         ),
     ] = None,
     seed: Seed = None,
@@ -193,7 +194,7 @@ def fit(
     if probe.panel_ is not None:
         say(probe.panel_.sentence())
     if probe.capped_:
-        warning = "warning: the limit of epochs ended the training, not early stopping"
+        warning = "warning: training stopped at the limit of epochs, not by early stopping"
         if preset != "default":
             warning += "; --preset default trains small data for longer"
         tell(warning)
@@ -214,8 +215,8 @@ def predict(
         bool,
         typer.Option(
             "--votes-law",
-            help="Add the probabilities of k of m positive votes; m is --n-raters, else the readers of "
-            "all cases where they are as many, else the probe's panel.",
+            help="Add the probabilities of k of m positive votes; m is --n-raters, or the "
+            "number of readers if all cases have the same, or that of the probe's panel.",
         ),
     ] = False,
 ) -> None:
@@ -241,7 +242,7 @@ def predict(
     if votes_law:
         if fitted.panel_ is None or not fitted.panel_.knows_readers:
             raise InputError(
-                f"{probe} has no reader's answer, so --votes-law has nothing to add: fit it with --method "
+                f"{probe} has no reader probability, so --votes-law has nothing to add: fit it with --method "
                 "panel-votes, or panel-published and --kappa"
             )
         assert behind is not None
@@ -285,7 +286,9 @@ def compare(
     labels: Labels = None,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B,...", help="Names; else all that apply."),
+        typer.Option(
+            "--methods", metavar="A,B,...", help="Names of methods; by default all that apply."
+        ),
     ] = None,
     seeds: Seeds = None,
     positive: Positive = None,

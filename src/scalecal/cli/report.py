@@ -40,7 +40,7 @@ def report(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="HTML file; else RUN/report.html."),
+        typer.Option("--out", metavar="FILE", help="HTML file; by default RUN/report.html."),
     ] = None,
     images: Annotated[
         Path | None,

@@ -172,7 +172,9 @@ def zip_members(archive: Path) -> list[str]:
         with ZipFile(archive) as opened:
             infos = opened.infolist()
     except BadZipFile as error:
-        raise InputError(f"{archive} is no whole zip file ({error}). Download it again.") from None
+        raise InputError(
+            f"{archive} is not a complete zip file ({error}). Download it again."
+        ) from None
     members = []
     for info in infos:
         parts = info.filename.replace("\\", "/").split("/")

@@ -91,7 +91,7 @@ def open_folder(
         paths=np.array(paths, dtype=object),
     )
     if others:
-        cases = cases.note(f"{others} files are no images by their name and left out")
+        cases = cases.note(f"{others} files are not images by their names and were left out")
     folders = [path.split("/")[:-1] for path in paths]
     if not any(folders):
         cases = replace(cases, classes=tuple(classes or ())).note(UNLABELLED)

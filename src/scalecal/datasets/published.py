@@ -125,7 +125,7 @@ def _open_voted(
     # A name is only ever a plain file name: a path in its place was not written by the publisher.
     odd = [name for name in names if "/" in name or "\\" in name or name in ("", ".", "..")]
     if odd:
-        raise InputError(f"{file}: {odd[0]!r} is no plain file name")
+        raise InputError(f"{file}: {odd[0]!r} is not a plain file name")
     wrong = label != (2 * votes > n_raters)
     if wrong.any():
         raise InputError(

@@ -65,7 +65,7 @@ def find_weights(
         check_file(path, "a weight file")
         if path.suffix not in SUFFIXES:
             raise InputError(
-                f"{path.name} is no weight file: expected one of {', '.join(SUFFIXES)}"
+                f"{path.name} is not a weight file: expected one of {', '.join(SUFFIXES)}"
             )
         return path
     here = weights_here(encoder)

@@ -112,8 +112,8 @@ class Audit:
             return self.notes
         folded = (
             f"Of {len(self.rows) - 1:,} strata the {MOST_STRATA} of most cases are shown, and have decision "
-            "curves; verdict and tests take in all of them, which are in audit.csv (in Python "
-            "Audit.to_frame())."
+            "curves; verdict and tests use all of them, and audit.csv holds all (in Python "
+            "Evaluation.to_frame())."
         )
         return [folded, *self.notes]
 
@@ -315,9 +315,9 @@ def audit_predictions(
     if reweighted is not None:
         notes.insert(
             0,
-            f"All numbers are of a population with {100 * meta['prevalence']:.3g} % positives, which is "
+            f"All numbers refer to a population with {100 * meta['prevalence']:.3g} % positives, which is "
             f"taken as known: {100 * meta['sample_prevalence']:.3g} % of these cases are positive, so each "
-            f"has an importance weight by its label. The {units.n:,} cases are worth "
+            f"has an importance weight by its label. The {units.n:,} cases are equivalent to "
             f"{meta['n_effective']:,.0f} of equal weight.",
         )
     references = _references(predictions, units)
@@ -339,7 +339,7 @@ def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Re
     if predictions.only.p.ndim != 1:
         with predictions.messages():
             raise InputError(
-                f"a prevalence is of one of two classes, but there are {predictions.only.p.shape[1]}"
+                f"a prevalence needs two classes, but there are {predictions.only.p.shape[1]}"
             )
     if units.times is not None:
         raise InputError(
@@ -515,8 +515,8 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append(f"No case in stratum {some_of(empty)}: numbers are undefined there.")
     if p.ndim == 2:
         notes.append(
-            "With more than two classes mean p, ECE and tests are of the predicted class: how sure the model "
-            "is of it, against how often it is right (acc.); prev. is the share of the commonest class."
+            "With more than two classes, mean p, ECE and tests refer to the predicted class: confidence is "
+            "compared with accuracy (acc.), and prev. is the share of the most common class."
         )
     single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
     if single:
@@ -530,8 +530,8 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append("There are no votes, so p_reader is not judged.")
     if units.group is not None and not too_few(units.group):
         notes.append(
-            "Cases of one group are not taken as independent: floors, nulls, tests and intervals are of "
-            f"{rows[0]['n_groups']:,} groups."
+            "Cases of one group are not treated as independent: floors, nulls, tests and intervals are "
+            f"computed over {rows[0]['n_groups']:,} groups."
         )
     scarce = [r for r in rows if r["n"] and r.get("reason")]
     for why in dict.fromkeys(r["reason"] for r in scarce):

@@ -35,7 +35,7 @@ from scalecal.readers import Readers
 from scalecal.votes import check_sides
 
 READER_ONLY = "reader-only"
-"""What `none` is called where a reader's answer is added: p stays as it is."""
+"""What `none` is called where a reader probability is added: p stays as it is."""
 
 NOTHING = (BASELINE, READER_ONLY)
 
@@ -46,7 +46,7 @@ CANDIDATES: dict[str, tuple[Calibrator, str]] = {
     "beta": (BetaCalibration(), "a line through log p and log (1 - p)"),
     "panel": (
         PanelCalibrator(prior_sd=PRIOR_SD_SHIFTED),
-        "the panel model: a line through the logits for the label, and a reader's answer from the votes",
+        "the panel model: a line through the logits for the label, and a reader probability from the votes",
     ),
 }
 """What is tried beside doing nothing: name -> (calibrator, what it is).
@@ -63,7 +63,7 @@ MIN_IN_FOLD = 10
 class Material:
     """Labelled predictions as calibrators take them, and what is known of their readers.
 
-    `source` says where the reader's answer comes from: "votes", "published" or None.
+    `source` says where the reader probability comes from: "votes", "published" or None.
     """
 
     cases: Cases
@@ -99,7 +99,9 @@ class Material:
         if readers.kappa is not None:
             source = "published"
             if cases.votes is not None:
-                notes.append("The reader's answer is from kappa as given; the votes only judge it.")
+                notes.append(
+                    "The reader probability is from kappa as given; the votes only judge it."
+                )
         elif cases.votes is not None:
             source, votes = "votes", cases.votes
         p = labelled.p
@@ -109,7 +111,7 @@ class Material:
             try:
                 data.fit(data.with_reader(Identity()), interval=False)
             except InputError as error:  # votes of one reader, say: they judge, and no more
-                why = f"There is no reader's answer: {error}."
+                why = f"There is no reader probability: {error}."
                 return replace(data, votes=None, source=None, notes=(*notes, why))
         if source is None and method in ("panel", BASELINE, Identity.name):
             raise InputError(
@@ -126,7 +128,7 @@ class Material:
         return READER_ONLY
 
     def with_reader(self, label: Calibrator) -> Calibrator:
-        """Return a calibrator of the label with a reader's answer beside it, where readers are known."""
+        """Return a calibrator of the label with a reader probability beside it, where readers are known."""
         if self.source is None:
             return label
         known: dict[str, Any] = {
@@ -195,7 +197,7 @@ class Material:
             text = "p as it is"
         from_what = {"votes": "the votes", "published": "kappa"}.get(self.source or "")
         if from_what and name != "panel":
-            text += f", and a reader's answer from {from_what}"
+            text += f", and a reader probability from {from_what}"
         return f"{text}, fitted on the other folds' cases"
 
 
@@ -223,7 +225,7 @@ def try_candidates(predictions: Predictions) -> Predictions | None:
     The predictions, beside them the cross-fitted answers of the calibrator that `scalecal calibrate` would
     choose (unless that is to do nothing), and in ``meta["candidates"]`` what was found: ``losses`` (name ->
     cross-fitted label NLL, the first is to do nothing), ``chosen``, ``about`` (what the chosen one does, in a
-    phrase) and ``adds_reader`` (whether `scalecal calibrate` adds a reader's answer).
+    phrase) and ``adds_reader`` (whether `scalecal calibrate` adds a reader probability).
     """
     own = predictions.only
     if not np.isfinite(as_logits(own.p)).all():

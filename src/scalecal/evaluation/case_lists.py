@@ -17,7 +17,7 @@ from scalecal.panel import split_probability, vote_log_pmf
 CASES_LISTED = 8
 """Over-confident cases listed of each stratum."""
 
-SUREST_LISTED = 6
+CONFIDENT_LISTED = 6
 """Cases shown beside the verdict: the most confident of the audited seed against the readers."""
 
 SPLITS_LISTED = 12
@@ -147,14 +147,14 @@ def _excess(cell: Predictions, table: Float) -> tuple[Int, Float]:
     return top, np.where(np.isfinite(table[:, 0]), filled[each, top] - share, -np.inf)
 
 
-def surest_cases(cell: Predictions, method: str) -> list[Row]:
+def confident_errors(cell: Predictions, method: str) -> list[Row]:
     """Most confident predictions of the audited seed that contradict the readers, or the label."""
     part = cell.first(method)
     table = np.full((cell.cases.n, len(cell.cases.classes)), np.nan)
     table[part.index] = as_table(part.p)
     top, excess = _excess(cell, table)
     votes, paths = cell.cases.votes, cell.cases.paths
-    first = np.argsort(-excess, kind="stable")[:SUREST_LISTED]
+    first = np.argsort(-excess, kind="stable")[:CONFIDENT_LISTED]
     before = None if method == cell.baseline else _mean_probs(cell, cell.baseline)
     return [
         {

@@ -343,7 +343,7 @@ def predictions_table(
         A model's answers.
     n_raters
         Readers of the panel whose split is predicted: adds ``p_split`` beside ``rho``, where there is
-        a reader's answer and the cases have none yet.
+        a reader probability and the cases have none yet.
     votes_law
         Readers m whose votes are predicted: adds ``p_votes_0`` .. ``p_votes_m``, the probabilities of k
         positive votes (``p_votes_<class>_k`` with more than two classes).

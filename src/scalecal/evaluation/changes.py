@@ -225,7 +225,7 @@ def recovered(cell: Predictions, drawn: Resampled, method: str) -> Row:
     elif not {BASELINE, REFERENCE, method} <= set(cell.methods):
         why = f"{BASELINE}, {REFERENCE} and {method} were not all run"
     elif preset_of(cell, method) != preset_of(cell, BASELINE):
-        why = f"trained by another preset than {BASELINE}, so the gain is not its own"
+        why = f"trained with another preset than {BASELINE}, so the gains are not comparable"
     if why:
         return {"share": None, "low": None, "high": None, "reason": why}
     share = drawn.recovered(method, REFERENCE, stratum="overall", metric="vote_nll")

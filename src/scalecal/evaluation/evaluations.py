@@ -645,7 +645,7 @@ def _best(core: Facts) -> str | None:
         own = (core["recommended"] or {}).get(answer)
         if own is not None and own["method"] != core["baseline"]:
             both.append(own)
-    # A reader's answer goes first, since votes judge difficulty; what is sure goes before both.
+    # A reader probability goes first, since votes judge difficulty; what is sure goes before both.
     both.sort(key=lambda own: not own["sure"])
     if not both:
         return None
@@ -700,7 +700,7 @@ def _shown_facts(whole: Predictions, audits: Mapping[str, Audit], core: Facts) -
         "referral": curves.referral_curves(whole, shown),
         "decision": curves.decision_curves(audits),
         "two_answers": both,
-        "surest": case_lists.surest_cases(whole, judged),
+        "confident_errors": case_lists.confident_errors(whole, judged),
         "cases": case_lists.overconfident_cases(whole, base, after, both),
         "splits": [] if both is None else case_lists.likely_splits(whole, both),
     }
@@ -760,7 +760,7 @@ def compare_audits(
 def _check_same_cases(a: Audit, b: Audit) -> None:
     if a.times is not None or b.times is not None:
         raise InputError(
-            "a streamed audit keeps counts, not cases, by which models are compared: audit both without "
+            "a streamed audit keeps counts, but models are compared case by case: audit both without "
             "streaming"
         )
     if a.meta.get("prevalence") != b.meta.get("prevalence"):

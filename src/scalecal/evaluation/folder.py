@@ -373,7 +373,7 @@ def joined(runs: Sequence[Run]) -> dict[str, Any]:
     _tell_apart(cells, runs)
     title, found, lead = listed[0]["title"], cells[0]["verdict"], cells[0]["lead"]
     if len(runs) > 1:
-        title = f"{len(runs)} runs side by side"
+        title = f"Comparison of {len(runs)} runs"
     if len(cells) > 1:
         found, lead = words.tally(cells), words.answers(cells)
     strata = list(dict.fromkeys(stratum for cell in cells for stratum in cell["strata"]))

@@ -192,5 +192,5 @@ def _value(row: Mapping[str, Any], key: str, *, votes: bool) -> tuple[float, str
     elif key not in row:
         reason = "an audit does not have it for this stratum"
     else:
-        reason = row.get("reason") or "there are too few cases, or of one kind only"
+        reason = row.get("reason") or "there are too few cases, or only one class"
     return value, reason

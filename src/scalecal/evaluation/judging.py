@@ -4,9 +4,9 @@ The badge is `attention` only where a test rejects after Holm's correction for a
 only where the cases suffice to rule out an error that matters (`LIMIT`), else `inconclusive`. Here are
 numbers alone; `scalecal.evaluation.words` says them.
 
-One rule recommends, for audit, compare and calibrate: the label's answer `p` is chosen by label NLL and a
-reader's answer `p_reader` by vote NLL, each with the lowest loss. Whether the gain is beyond chance (`sure`)
-allows for the number of candidates in both cases alike: trying more of them cannot make a gain.
+One rule recommends, for audit, compare and calibrate: `p` is chosen by label NLL and `p_reader` by vote
+NLL, each with the lowest loss. Whether the gain is significant (`sure`) allows for the number of candidates
+in both cases alike: trying more of them cannot make a gain.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ AUTO = "auto"
 """The method that chooses among doing nothing and the `CANDIDATES` by cross-fitted log loss."""
 
 _KEPT_NOTE = (
-    'The "after" figures are cross-fitted; the calibrator kept for new cases is fitted to all of these, '
-    "and its own error may lie a little beyond the margins shown."
+    'The calibrator kept for new cases is fitted to all of these, while the "after" figures are '
+    "cross-fitted: its error may lie slightly outside the intervals shown."
 )
 
 MAX_FOLDS = 20
@@ -123,7 +123,7 @@ class Recalibrator:
         return replace(predictions, answers={key: own})
 
     def panel_sizes(self, cases: Cases) -> Int | None:
-        """Readers of the panel whose split is predicted, (n,); None without a reader's answer."""
+        """Readers of the panel whose split is predicted, (n,); None without a reader probability."""
         calibrator = self.calibrator
         if not isinstance(calibrator, PanelCalibrator) or not calibrator.panel_.knows_readers:
             return None
@@ -157,7 +157,7 @@ class Recalibrator:
             calibrator = from_dict(saved.calibrator)
             if calibrator.n_classes_ != len(saved.classes):
                 raise InputError(
-                    f"it names {len(saved.classes)} classes, its calibrator is of {calibrator.n_classes_}"
+                    f"it names {len(saved.classes)} classes, but its calibrator has {calibrator.n_classes_}"
                 )
         except InputError as error:
             raise InputError(f"{source}: {error}. {_EXPECTED}") from None
@@ -279,13 +279,13 @@ def calibrate(
     method
         "auto", "none", or a name in `scalecal.calibrators.CALIBRATORS`. "auto" has the lowest
         cross-fitted log loss of "none", a temperature and its like; "none" leaves `p` alone and adds a
-        reader's answer.
+        reader probability.
     votes, n_raters
         Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
-        They give the reader's answer, and judge it. `n_raters` alone is the panel behind the labels.
+        They give the reader probability, and judge it. `n_raters` alone is the panel behind the labels.
     kappa, vote_share
         Fleiss' kappa of the readers and their share of positive votes, as published, from which the
-        reader's answer comes in place of votes. They need the panel's size.
+        reader probability comes in place of votes. They need the panel's size.
     panel_size
         Readers behind each label, where that is not the number of its votes.
     groups
@@ -388,7 +388,7 @@ def calibrate_predictions(
     if not answers:
         raise InputError(next(iter(failed.values())))
     for name, why in failed.items():
-        notes.append(f"{name} is no candidate: it cannot be fitted in every fold ({why}).")
+        notes.append(f"{name} is not a candidate: it cannot be fitted in every fold ({why}).")
     chosen = lowest({name: data.loss(own) for name, own in answers.items()})
     after, picked = chosen, [chosen] * n_folds
     # A method that was asked for, and doing nothing, need no measure of the choice.
@@ -436,7 +436,7 @@ def calibrate_predictions(
     for name, own in answers.items():
         if name == BASELINE:
             continue
-        # Without a reader's answer of their own they keep the one that was there.
+        # Without a reader probability of their own they keep the one that was there.
         found[name, 0] = replace(before, p=own.p)
         if own.p_reader is not None:
             found[name, 0] = replace(before, p=own.p, p_reader=own.p_reader, rho=own.rho)
@@ -521,15 +521,15 @@ def _notes(
     n, certain = len(after), int(np.isin(as_table(after.p), (0.0, 1.0)).any(axis=1).sum())
     if certain:
         said.append(
-            f"{about['after']} answers 0 or 1 in {certain:,} of {n:,} cases: a wrong one costs the log loss "
-            "as much as rounding allows, and a reader's answer there is as extreme."
+            f"{about['after']} answers 0 or 1 in {certain:,} of {n:,} cases: the log loss of a wrong one is "
+            "as large as rounding allows, and its reader probability is as extreme."
         )
     without = about["n_unlabelled"]
     said = [note for note in said if note != left_out_note(without, len(predictions))]
     if without:
         said.append(
             f"{without:,} of {len(predictions):,} cases have no label: they are recalibrated by the "
-            "calibrator fitted to all others, and not judged."
+            "calibrator fitted to all others, and not evaluated."
         )
     return tuple(dict.fromkeys(said))
 
@@ -559,14 +559,14 @@ def apply_recalibrator(
     same = set(dict(fitted_to.get("sources") or {}).values()) & set(predictions.sources.values())
     if same:
         warnings.warn(
-            "the calibrator was fitted to this very file, so that what it shows there is too good: the "
+            "the calibrator was fitted to this file, so its results on it are too optimistic: the "
             "out-of-fold predictions are in the predictions.csv beside the calibrator",
             ScalecalWarning,
             stacklevel=2,
         )
     made, cases = recalibrator.apply(predictions), predictions.cases
     if cases.y is None or not (cases.y >= 0).any():
-        note = "There are no labels, so that before and after cannot be compared."
+        note = "There are no labels, so before and after cannot be compared."
         return Calibration(made, recalibrator, None, (*cases.notes, note))
     before, after = (answers.labelled() for answers in (predictions, made))
     n = fitted_to.get("cases")

@@ -96,7 +96,7 @@ def with_softened(
         for seed, (own, plain) in _pairs(cell, method, baseline).items():
             p = soften(plain.p, equal_entropy(plain.p, _mean_entropy(own.p)))
             reader = None
-            # A reader's answer is softer than the label's: each stands beside softening to its own entropy.
+            # A reader probability is softer than the label's: each is compared at its own entropy.
             if own.p_reader is not None:
                 reader = soften(plain.p, equal_entropy(plain.p, _mean_entropy(own.p_reader)))
             more[softened_name(method), seed] = Answers(p, reader, rows=plain.index)

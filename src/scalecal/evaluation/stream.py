@@ -504,13 +504,13 @@ class StreamingAudit:
         small = [r["name"] for r in result.rows[1:] if 0 < r["n"] < FEW_CASES]
         if counts.n > EXACT_CASES and small:
             result.notes.append(
-                f"That limit is rough where cases are few: the null of {some_of(small)} (under "
-                f"{FEW_CASES} cases) may be some per cent off."
+                f"That limit is rough for few cases: the null of {some_of(small)} (under "
+                f"{FEW_CASES} cases) may be off by some per cent."
             )
         return result
 
     def _audit(self, counts: Counts, strata: tuple[str, ...], reader: bool = False) -> Audit:
-        """Audit one set of counts as weighted cases; with `reader` they are of a reader's answer."""
+        """Audit one set of counts as weighted cases; with `reader` they are of a reader probability."""
         assert self._kinds is not None
         predictions, times = counts.predictions(strata, agreement=not self._kinds[1])
         cases, own = predictions.cases, replace(predictions.only, rho=self.rho)

@@ -151,15 +151,15 @@ def _predicts(probe: Probe, outputs: Sequence[str], size: int | None) -> str:
     lines.append("")
     if "p_reader" in outputs:
         lines.append(
-            "The majority of a panel is surer than one of its readers, so the first two are different "
-            "answers: labels judge `p`, single readers' votes judge `p_reader`."
+            "The majority of a panel is more predictable than one of its readers, so the first two "
+            "differ: labels judge `p`, single readers' votes judge `p_reader`."
         )
     elif probe.panel_ is not None and probe.panel_.knows_readers:
         lines.append(
-            "A reader's answer is not exported for more than two classes: scalecal has it."
+            "A reader probability is not exported for more than two classes: `scalecal predict` gives it."
         )
     else:
-        lines.append("Nothing is known of how far readers agree, so there is no reader's answer.")
+        lines.append("It is unknown how far readers agree, so there is no reader probability.")
     return "\n".join(lines)
 
 
@@ -217,8 +217,8 @@ def _training(probe: Probe) -> str:
 def _audit(audited: Audited | None) -> str:
     if audited is None:
         return (
-            "Not audited: no run was named when the model was exported, so nothing is known here of its "
-            "calibration on new cases. `scalecal predict` and `scalecal audit` on cases that were not used "
+            "Not audited: no run was named when the model was exported, so its calibration on new "
+            "cases is unknown. `scalecal predict` and `scalecal audit` on cases that were not used "
             "to fit it, then `scalecal export --audit RUN`, add the numbers."
         )
     facts, rows = audited.facts, audited.rows
@@ -228,7 +228,7 @@ def _audit(audited: Audited | None) -> str:
         verdict = facts["verdict"]
         headline = escaped(f"{verdict['word']}. {verdict['headline']}")
         opening = (
-            f"**{headline}**\n\nPredictions in {name}, audited by `scalecal audit`. The numbers speak of "
+            f"**{headline}**\n\nPredictions in {name}, audited by `scalecal audit`. The numbers hold for "
             "new cases only if none of these was used to fit the model."
         )
         words = sentences(facts)[1:]
@@ -266,11 +266,11 @@ def _audit(audited: Audited | None) -> str:
 
 def _limits(probe: Probe, outputs: Sequence[str]) -> str:
     lines = [
-        f"- For embeddings of one encoder{_encoder(probe)}, preprocessed as in training. Others of the same "
-        "width give numbers too, which mean nothing.",
+        f"- For embeddings of one encoder{_encoder(probe)}, preprocessed as in training. Other embeddings "
+        "of the same width give meaningless numbers.",
         "- Calibrated for cases like those it was fitted to: another scanner, laboratory, prevalence or "
-        "definition of the label calls for another audit.",
-        "- No medical device. Whether a probability may decide anything is not for this model to say.",
+        "definition of the label requires another audit.",
+        "- Not a medical device. The model does not say whether its probabilities may guide decisions.",
     ]
     if "p_reader" in outputs:
         lines.append(
@@ -296,8 +296,8 @@ def _provenance(probe: Probe) -> str:
 
 
 _CITATION = """\
-The scalecal developers: scalecal, calibration of probes on frozen embeddings, case difficulty by case \
-difficulty. Software. Please cite it, and where `ScaleProbe` was used, Liu and Hassanpour (2026), SCALE: \
+The scalecal developers: scalecal, calibration of probes on frozen embeddings, by case difficulty. \
+Software. Please cite it and, if `ScaleProbe` was used, Liu and Hassanpour (2026), SCALE: \
 Synthetic Calibration via Agreement Labeling in Embedding Space."""
 
 

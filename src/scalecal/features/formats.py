@@ -529,7 +529,7 @@ def _open_table(path: Path) -> Iterator[Any]:
 def _open_zarr(path: Path) -> Any:
     zarr = library("zarr", "reading Zarr", _EXTRA)
     if not is_zarr(path):
-        raise InputError(f"{path} is no Zarr folder: it has no zarr.json, .zgroup or .zarray")
+        raise InputError(f"{path} is not a Zarr folder: it has no zarr.json, .zgroup or .zarray")
     for file in path.rglob("*"):
         if file.is_symlink() or not (file.is_file() or file.is_dir()):
             raise InputError(f"{file} is a link or no plain file, which a Zarr store may not hold")
@@ -564,13 +564,13 @@ def _read_table(path: Path) -> _Table:
         for key in ("X", "obs"):
             if key not in group:
                 raise InputError(
-                    f"{path} is no AnnData with features: it has no {key!r}, only "
+                    f"{path} is not an AnnData with features: it has no {key!r}, only "
                     f"{some(sorted(group), 8) or 'nothing'}"
                 )
         X = group["X"]
         if not hasattr(X, "shape"):
             raise InputError(
-                f"{path}: X is no array but {_attribute(X, 'encoding-type') or 'a group'}, such as a "
+                f"{path}: X is not an array but {_attribute(X, 'encoding-type') or 'a group'}, such as a "
                 "sparse matrix. Write it as a plain array: adata.X = adata.X.toarray()"
             )
         dim = _width(X, path)

@@ -55,8 +55,8 @@ MAX_INVERTED = 5_000
 """Cases of more than two classes from whose p a reader's probability is computed at most."""
 
 UNTESTED = (
-    "votes are not tested at another prevalence: where the rarer class weighs most, a few of its cases "
-    "decide, and what their votes vary by is not known"
+    "votes are not tested at another prevalence: the rarer class may have most of the weight in a few "
+    "cases, and the variance of their votes is unknown"
 )
 """Why cases with importance weights have no test of votes: by flipping the signs of weighted scores, a
 quarter of calibrated models were rejected in simulated studies of 200 cases."""
@@ -255,8 +255,8 @@ def _no_reader(counts: Int, y: ArrayLike | None, table: Float, times: Float) -> 
         weight = clear * times
         if 20.0 * weight @ (majority != labels) > weight.sum():
             return (
-                "more than one in twenty labels are not what most readers said, so p says nothing of "
-                "votes: give p_reader"
+                "more than one in twenty labels are not the majority of the votes, so p does not imply "
+                "a probability of votes: give p_reader"
             )
         if one_way := _ties_one_way(counts, labels, times):
             return one_way
@@ -278,8 +278,8 @@ def _ties_one_way(counts: Int, y: NDArray[np.generic], times: Float) -> str:
         return ""
     share, side = max((to_first, "first"), (to_last, "last"))
     return (
-        f"ties go one way ({share:,} of {n_tied:,} to the {side} of the tied classes), and what p implies "
-        "for a vote is known only where they go either way alike: give p_reader"
+        f"ties go one way ({share:,} of {n_tied:,} to the {side} of the tied classes), and p implies "
+        "a probability of votes only if they go either way equally often: give p_reader"
     )
 
 

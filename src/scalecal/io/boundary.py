@@ -229,4 +229,4 @@ def parse_document(text: str | bytes, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"not a JSON file ({error})") from None
     except RecursionError:
-        raise InputError("not a file of scalecal's: it is nested too deeply") from None
+        raise InputError("not a scalecal file: it is nested too deeply") from None

@@ -1044,8 +1044,8 @@ def _marked(
     seen = int((marks == "train").sum())
     if seen:
         notes.append(
-            f"{seen} of {cases.n} cases are marked train: a model that has learnt from them looks "
-            "better on them than it is. With --split test (in Python split='test') the others are "
+            f"{seen} of {cases.n} cases are marked train: a model trained on them looks better on "
+            "them than it is. With --split test (in Python split='test') the others are "
             "left out."
         )
     return np.ones(cases.n, dtype=bool), notes

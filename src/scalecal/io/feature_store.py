@@ -411,7 +411,7 @@ def _unfinished(folder: Path, manifest: dict[str, Any]) -> str:
         command = f"scalecal extract {data} {manifest['encoder']['name']} --out {folder}"
     return (
         f"the features at {folder} are not finished ({done} shards are). "
-        f"Run the command that began them again, it goes on where it stopped: {command}"
+        f"Run the same command again, which resumes where it stopped: {command}"
     )
 
 
@@ -683,7 +683,7 @@ class StoreWriter:
         if changed:
             raise InputError(
                 f"{self.path} holds features of other images or settings ({'; '.join(changed)}). "
-                "Use the same images and settings to go on, or give a new folder."
+                "Use the same images and settings to resume, or give a new folder."
             )
         self.complete = bool(manifest["complete"])
         if self.complete:
@@ -714,7 +714,7 @@ class StoreWriter:
         The damaged files are kept under another name: somebody may have edited them.
         """
         verb = "is" if len(self.damaged) == 1 else "are"
-        message = f"{', '.join(self.damaged)} {verb} damaged: done again, the old kept as *.damaged"
+        message = f"{', '.join(self.damaged)} {verb} damaged: made again, the old file is kept as *.damaged"
         warnings.warn(f"{self.path}: {message}", ScalecalWarning, stacklevel=4)
         self.log(message)
         for name in self.damaged:
@@ -728,7 +728,7 @@ class StoreWriter:
         for shard, start, stop in self.shard_ranges():
             note, data = self._note_of(shard, start, stop), self.path / shard_name(shard)
             if note is not None and file_hash(data) != note.sha256:
-                self.log(f"{data.name} is damaged: done again, the old kept as *.damaged")
+                self.log(f"{data.name} is damaged: made again, the old file is kept as *.damaged")
                 set_aside(data)
 
     def _write_unfinished(self) -> None:

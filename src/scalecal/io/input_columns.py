@@ -192,8 +192,8 @@ INPUT_COLUMNS: dict[str, InputColumn] = {
             kind="numbers",
             field="p_split",
             check=check_probs,
-            not_streamed="The column p_split is not used: in a stream a case is as hard as the model's own "
-            "probability says.",
+            not_streamed="The column p_split is not used: in a stream difficulty follows from the model's "
+            "probability.",
         ),
         InputColumn(
             role="group",
@@ -201,8 +201,9 @@ INPUT_COLUMNS: dict[str, InputColumn] = {
             used_by=("predictions", "features", "images"),
             aliases=("patient", "patient_id", "subject", "subject_id", "slide", "slide_id"),
             field="groups",
-            not_streamed="The groups in the file are not used: a stream takes cases as independent, and so "
-            "claims too much where several come from one patient. Audit without streaming to respect groups.",
+            not_streamed="The groups in the file are not used: a stream takes cases as independent, so "
+            "its tests and intervals are too optimistic if several come from one patient. "
+            "Audit without streaming to respect groups.",
         ),
         InputColumn(
             role="split",

@@ -742,7 +742,7 @@ class Store:
         if changed:
             raise InputError(
                 f"{self.path} was begun with other settings ({'; '.join(changed)}). "
-                "Use the same settings to go on, or choose a new folder"
+                "Use the same settings to resume, or choose a new folder"
             )
         sweep(self.path)
 

@@ -268,7 +268,7 @@ METRICS: dict[str, Metric] = {
         _votes(
             "vote_excess",
             "vote excess",
-            "Vote NLL less its floor: above 0 where the probabilities are surer than the votes bear out",
+            "Vote NLL less its floor; above 0 if the probabilities are more confident than the votes",
             "zero",
             term=vote_scores.vote_excess_term,
             scale="plain",
@@ -286,7 +286,7 @@ METRICS: dict[str, Metric] = {
         _votes(
             "vote_error",
             "vote error",
-            "Squared distance to the vote probability, free of the noise of few votes",
+            "Squared distance to the vote probability, corrected for the noise of few votes",
             "zero",
             term=vote_scores.vote_error_term,
             scale="plain",
@@ -413,22 +413,22 @@ _CASES = (
     Column(
         "prevalence",
         "prev.",
-        "Share of positive labels; with more than two classes, of the commonest",
+        "Share of positive labels; with more than two classes, of the most common one",
     ),
     Column(
         "mean_p",
         "mean p",
-        "Mean probability of the positive class; with more, of the predicted one",
+        "Mean probability of the positive class; with more than two, of the predicted one",
     ),
 )
 
-_NULL = "of a calibrated model's ECE in a stratum chosen as this one was"
+_NULL = "of a calibrated model's ECE in a stratum that was selected in the same way"
 # What chance makes of ECE, and the tests of calibration: they stand beside ECE.
 _BESIDE_ECE = (
-    Column("floor", "floor", "ECE that a calibrated model shows on average on so many cases"),
+    Column("floor", "floor", "Mean ECE of a calibrated model on the same cases"),
     Column("floor_high", "floor, 95 %", "95th percentile of a calibrated model's ECE"),
     Column("excess", "excess", "ECE less its floor", "zero"),
-    Column("null", "null", f"Mean {_NULL}, selection by the votes included"),
+    Column("null", "null", f"Mean {_NULL}, including selection by the votes"),
     Column("null_low", "null, 5 %", f"5th percentile {_NULL}"),
     Column("null_high", "null, 95 %", f"95th percentile {_NULL}"),
     Column("null_rank", "rank in null", "Share of calibrated models with a lower ECE there"),
@@ -474,7 +474,7 @@ _AFTER_VOTES = (
     Column(
         "vote_confidence",
         "says",
-        "Mean probability that a reader votes for the class that the model prefers",
+        "Mean probability that a reader votes for the predicted class",
         votes=True,
     ),
     Column("vote_agreement", "votes say", "Share of the votes for that class", votes=True),
@@ -483,7 +483,7 @@ _AFTER_VOTES = (
     Column(
         "vote_rho",
         "rho",
-        "Correlation of two votes on a case that their probability does not explain",
+        "Correlation of two votes on a case beyond what their probability explains",
         votes=True,
     ),
 )

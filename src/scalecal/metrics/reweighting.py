@@ -291,9 +291,7 @@ class Reweighted:
         inverse = np.linalg.pinv(variance, hermitian=True)
         statistic = float(total @ inverse @ total)
         if not inverse.any():
-            return CalibrationTest(
-                name, nan, nan, details, "the probabilities leave nothing to chance"
-            )
+            return CalibrationTest(name, nan, nan, details, "all probabilities are 0 or 1")
         if self.groups is not None:
             drawn = flipped(self._by_group(h, pooled(self.groups, rng)), n_resamples, rng)
             p_value = rank_p(((drawn @ inverse) * drawn).sum(axis=1), statistic)
@@ -328,9 +326,7 @@ class Reweighted:
         scale = sqrt(float(self._square[rows].sum()))
         spread = float(walk_range(steps[None])[0])
         if scale == 0.0:
-            return CalibrationTest(
-                "kuiper", nan, nan, reason="the probabilities leave nothing to chance"
-            )
+            return CalibrationTest("kuiper", nan, nan, reason="all probabilities are 0 or 1")
         return CalibrationTest("kuiper", spread / scale, rank_p(walk_range(drawn), spread))
 
     def drawn_ece(

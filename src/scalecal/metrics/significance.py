@@ -52,10 +52,12 @@ class CalibrationTest:
 
 
 def _certain(name: str, contradicted: bool) -> CalibrationTest:
-    """Answer where the probabilities leave nothing to chance."""
+    """The result if all probabilities are 0 or 1."""
     if contradicted:
-        return CalibrationTest(name, np.inf, 0.0, reason="a case of probability 0 or 1 went wrong")
-    return CalibrationTest(name, nan, nan, reason="the probabilities leave nothing to chance")
+        return CalibrationTest(
+            name, np.inf, 0.0, reason="a prediction with probability 0 or 1 is wrong"
+        )
+    return CalibrationTest(name, nan, nan, reason="all probabilities are 0 or 1")
 
 
 def spiegelhalter(

@@ -448,7 +448,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return _usable(split)
 
     def _readers(self) -> PanelCalibrator:
-        """The panel, where it has a reader's answer."""
+        """The panel, where it has a reader probability."""
         check_is_fitted(self)
         if not isinstance(self.calibrator_, PanelCalibrator):
             if self.preset == "paper":

@@ -463,7 +463,7 @@ def _reach(values: Sequence[float]) -> Bounds:
     return min(inside) - slack, max(inside) + slack
 
 
-METHOD_KEY = "ring: gains no more than softening would; square: lies beyond the frame"
+METHOD_KEY = "ring: no larger gain than softening; square: outside the axes"
 """What the marks of methods mean, written beneath their figures."""
 
 

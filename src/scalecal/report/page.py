@@ -356,8 +356,8 @@ def _clearest(cell: Row) -> float:
 def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
     """The diagram and the cases beside the verdict: of the audited seed, like all of the first screen."""
     cell = min(cells, key=_clearest)
-    view: View = {"whose": "", "note": "", "panel": None, "surest": _surest(cell)}
-    view["by_votes"] = any(case["votes"] for case in cell["surest"])
+    view: View = {"whose": "", "note": "", "panel": None, "confident_errors": _confident_errors(cell)}
+    view["by_votes"] = any(case["votes"] for case in cell["confident_errors"])
     if len(every) > 1:
         view["whose"] = cell["name"]
     elif cell["n_seeds"] > 1:
@@ -391,14 +391,14 @@ def error_text(panel: Row) -> str:
     return text
 
 
-def _surest(cell: Row) -> list[View]:
+def _confident_errors(cell: Row) -> list[View]:
     """The most confident predictions against the readers, or the label, in words."""
     # Classes that are mere numbers are said as a person says them.
     names = ["negative", "positive"]
     if list(cell["classes"]) != ["0", "1"]:
         names = cell["classes"]
     out = []
-    for case in cell["surest"]:
+    for case in cell["confident_errors"]:
         votes, of = case["votes"], case["shown_class"]
         says = f"says {percent(case['p'])}"
         if case.get("before") is not None:
@@ -418,9 +418,9 @@ def _strata_gloss(cells: Sequence[Row]) -> str:
     if not named:
         return ""
     if not all(cell["agreement"] for cell in named):
-        return "A stratum is a part of the cases, as the data name it."
+        return "A stratum is a subset of the cases, as named in the data."
     return (
-        "A stratum is a part of the cases, here by how far their readers agree. "
+        "A stratum is a subset of the cases, here by how far their readers agree. "
         "High: at least six of seven (or that share) say the same. Low: the readers split, at most four of "
         "seven, or a majority of one. Medium: between."
     )
@@ -681,7 +681,7 @@ def check_images(folder: str | Path, paths: Iterable[str | None]) -> None:
 
 def _listed(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every case that a page names, the first screen's before the others."""
-    return [*cell["surest"], *cell["cases"], *cell["splits"]]
+    return [*cell["confident_errors"], *cell["cases"], *cell["splits"]]
 
 
 def add_images(

@@ -138,6 +138,6 @@ def chance_note(y: Int, logits: Float) -> str:
     return (
         f"AUC on the {len(y):,} cases held out of training is {value:.2f}, no better than chance (95 % "
         f"interval {low:.2f} to {high:.2f}): labels may be misaligned with the embeddings (check that both "
-        "have the same order, or join them by id), or so few cases were trained for too few steps, as the "
-        "paper's preset does."
+        "have the same order, or join them by id), or training was too short for so few cases, as with "
+        "the paper's preset."
     )

@@ -85,8 +85,8 @@ class Grid:
         if self.capped:
             total, worst = sum(self.capped.values()), max(self.capped, key=lambda m: self.capped[m])
             notes.append(
-                f"{total} probes were ended by the limit of epochs, not by early stopping "
-                f"(most often of {worst}): they may be under-trained."
+                f"{total} probes stopped at the limit of epochs, not by early stopping "
+                f"(most of them of {worst}): they may be under-trained."
             )
             if self.cell.meta.get("preset") != "default":
                 notes[-1] += (
@@ -94,8 +94,8 @@ class Grid:
                 )
         if self.stand_in:
             notes.append(
-                f"Kappa and the share of positive votes of {' and '.join(self.stand_in)} are those of the "
-                "training votes, standing in for published ones (--kappa, --vote-share)."
+                f"{' and '.join(self.stand_in)} used kappa and the share of positive votes of the training "
+                "votes in place of published ones (--kappa, --vote-share)."
             )
         return [*notes, *(self.voted.notes if self.voted else ())]
 
