@@ -192,9 +192,7 @@ def _on(audit: Facts, part: Row) -> str:
 
 def _inside(text: str) -> str:
     """A sentence or phrase as it stands after a colon or inside another."""
-    if text.startswith("On "):
-        return f"o{text[1:]}"
-    return text
+    return f"{text[0].lower()}{text[1:]}"
 
 
 def _listed(parts: Sequence[Row]) -> str:
@@ -445,7 +443,7 @@ def more_cases(n: int, high: float | None) -> str:
 def _calibration_advice(facts: Facts) -> tuple[str, str]:
     about, found = facts["calibration"], facts["recommended"]
     heading = "Use the recalibrated probabilities"
-    text = f"They are those of {_named(facts, found['p'])}: {_gain(found['p'])}."
+    text = f"They come from {_named(facts, found['p'])}: {_gain(found['p'])}."
     if about["chosen"] in NOTHING:
         heading, text = "Leave p as it is", _none_better(found["p"])
         if about["method"] != "auto":

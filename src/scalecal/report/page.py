@@ -356,7 +356,12 @@ def _clearest(cell: Row) -> float:
 def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
     """The diagram and the cases beside the verdict: of the audited seed, like all of the first screen."""
     cell = min(cells, key=_clearest)
-    view: View = {"whose": "", "note": "", "panel": None, "confident_errors": _confident_errors(cell)}
+    view: View = {
+        "whose": "",
+        "note": "",
+        "panel": None,
+        "confident_errors": _confident_errors(cell),
+    }
     view["by_votes"] = any(case["votes"] for case in cell["confident_errors"])
     if len(every) > 1:
         view["whose"] = cell["name"]
