@@ -3,7 +3,7 @@ A gate for continuous integration
 =================================
 
 A model is trained again every week. Before it replaces the one in use, its calibration should be held to conditions
-that were agreed upon beforehand, by a machine that does not get tired of checking.
+that were agreed upon beforehand, automatically.
 """
 
 # %%
@@ -36,8 +36,8 @@ for name, model in versions.items():
     )
 
 # %%
-# A condition names a column of the audit, and a stratum where it is not of all cases. A number that is undefined
-# fails as well: no one can slip through by having too few cases.
+# A condition names a column of the audit and, unless it applies to all cases, a stratum. An undefined number fails as
+# well, so that too few cases cannot pass the gate.
 
 conditions = ["excess > 0.05", "nll > 0.45", "low: ece > 0.25"]
 for name, audited in audits.items():

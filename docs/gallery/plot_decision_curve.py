@@ -2,13 +2,13 @@
 A decision curve
 ================
 
-Calibration is not an end in itself. If a nodule is followed up from a probability of 20 % on, a model that says 25 %
-where the truth is 5 % sends people to needless scans. A decision curve puts that into one unit: true positives won,
-less false positives at the rate that the threshold itself implies.
+Calibration is not an end in itself. If nodules are followed up from a probability of 20 % on, a model that says 25 %
+when the truth is 5 % sends people to needless scans. A decision curve expresses this in one unit: true positives minus
+false positives, weighted as the threshold implies.
 """
 
 # %%
-# Naive Bayes on lung nodules, as it is and recalibrated; test patients are new.
+# Naive Bayes on lung nodules, original and recalibrated; the test patients are new.
 
 from sklearn.naive_bayes import GaussianNB
 
@@ -73,7 +73,7 @@ axis.plot(
     first["net_benefit"],
     color="C1",
     lw=2,
-    label="the model as it is",
+    label="original model",
 )
 axis.plot(
     curve["threshold"],

@@ -27,7 +27,7 @@ for n, values, floor in zip(sizes, seen, floors, strict=True):
     )
 
 # %%
-# So an ECE of 0.10 is excellent news on 40 cases and bad news on 1,000. An audit therefore says what it cannot know.
+# So an ECE of 0.10 is good news on 40 cases and bad news on 1,000. An audit therefore says what it cannot tell.
 # Here are 60 nodules, read by three radiologists, and a logistic regression:
 
 from sklearn.linear_model import LogisticRegression
@@ -44,7 +44,7 @@ for answer in small.verdict["answers"]:
     print(answer["question"], answer["heading"] + ".", answer["text"])
 
 # %%
-# ``scalecal plan`` tells how many cases would settle it. The picture: the grey line is the floor, the dots are
+# ``scalecal plan`` estimates how many cases would settle it. The picture: the grey line is the floor, the dots are
 # forty perfect models for each size.
 
 import matplotlib.pyplot as plt

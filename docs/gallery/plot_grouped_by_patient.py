@@ -2,8 +2,8 @@
 Grouped by patient
 ==================
 
-Forty tiles of one patient are not forty patients. If tiles are taken as independent, an audit is far too easily
-alarmed: it takes one unusual patient for a flaw of the model. Say which case belongs to whom, and it no longer does.
+Forty tiles of one patient are not forty patients. If tiles are treated as independent, an audit raises false
+alarms: it mistakes one unusual patient for a flaw of the model. Naming the patient of each tile prevents this.
 """
 
 # %%
@@ -37,7 +37,7 @@ for name, result in (
     )
 
 # %%
-# The picture shows what calibrated models would show by chance, under either view, and what this one showed.
+# The picture compares this model's ECE with those of calibrated models, by chance, under either assumption.
 
 import matplotlib.pyplot as plt
 

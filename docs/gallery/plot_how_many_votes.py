@@ -2,8 +2,8 @@
 How many votes do I need?
 =========================
 
-Reading every case five times is expensive. To know how one reader would vote, a model does not need all of it: labels
-for everything, and votes for some. How many are enough?
+Reading every case five times is expensive. To predict how one reader would vote, a model needs labels for all cases and
+votes for some of them. How many are enough?
 """
 
 # %%
@@ -32,7 +32,7 @@ logits, test_logits = (
 )
 
 # %%
-# For each number of voted figures, drawn several times, a panel is fitted: all labels, and the votes of those few.
+# For each number of voted figures, drawn several times, a panel is fitted to all labels and the votes of those few.
 # What counts is how well it then predicts single votes on figures it has not seen.
 
 rng = np.random.default_rng(0)
@@ -60,9 +60,9 @@ for n in sizes:
     print(f"votes on {n:3d} figures: vote NLL {np.mean(scores[n]):.4f}")
 
 # %%
-# Two other sources cost no vote at all. The label's own probability is one answer, though to another question. And
-# the readers' kappa with their share of positive votes, as a paper on the same task would print them, say almost as
-# much as the votes do.
+# Two other sources need no votes at all. The label's probability is one, though it answers another question. The other
+# is the readers' kappa with their share of positive votes, as a paper on the same task would report them: they are almost
+# as informative as the votes.
 
 kappa = fleiss_kappa(train.votes, train.n_raters)
 positive = float(np.mean(train.votes / train.n_raters))
@@ -75,7 +75,7 @@ print(
 )
 
 # %%
-# A few dozen voted figures buy most of what votes on all of them would. ``scalecal plan votes`` asks the same
+# A few dozen voted figures give most of the gain from votes on all of them. ``scalecal plan votes`` asks the same
 # question before a study, by simulation.
 
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@ Your own encoder
 ================
 
 Embeddings are arrays: one row per case. Which network made them, and with which library, does not matter, and no
-deep-learning library is needed to use them. Is the new encoder better than the old one, beyond chance?
+deep-learning library is needed to use them. Is the new encoder significantly better than the old one?
 """
 
 # %%
@@ -44,7 +44,7 @@ for name, X in (("old", X_old), ("new", X_new)):
     print(name, X.shape[1], "numbers per case:", audits[name].verdict["headline"])
 
 # %%
-# Differences are paired: both models saw the same cases, so that what is hard about these cancels out.
+# Differences are paired: both models saw the same cases, so the difficulty of the cases cancels out.
 
 both = compare_audits(
     audits["old"], audits["new"], names=["old", "new"], n_resamples=500
@@ -61,7 +61,7 @@ print(
 )
 
 # %%
-# From files it is one command for each: save ``X``, ``y``, ``votes`` and ``n_raters`` with :func:`numpy.savez`, then
+# From files, one command for each encoder does it: save ``X``, ``y``, ``votes`` and ``n_raters`` with :func:`numpy.savez`, then
 # ``scalecal compare embeddings.npz``.
 
 import matplotlib.pyplot as plt

@@ -21,8 +21,8 @@ data = load_lidc()
 grid = run_grid(data, methods=methods, seeds=3, preset="default", dataset="lidc")
 
 # %%
-# A claim holds, does not hold, or is inconclusive: too few cases to tell, which is not the same as false. These are
-# some of those that the data can say anything about.
+# A claim holds, does not hold, or is inconclusive: the cases are too few to tell, which does not mean that it is false.
+# Some of the claims that these data can decide:
 
 judged = {claim["id"]: claim for claim in judge_comparison(data, grid)}
 for claim in judged.values():

@@ -3,12 +3,12 @@ Predictions only
 ================
 
 You have a model's probabilities and the labels, nothing else: no votes, no embeddings. An audit says whether the
-probabilities are well calibrated; :func:`scalecal.calibrate` recalibrates them and says honestly what that gained.
+probabilities are well calibrated; :func:`scalecal.calibrate` recalibrates them and reports the cross-fitted gain.
 """
 
 # %%
 # The data are lung nodules that radiologists called malignant or not. The model is naive Bayes, which is known to
-# be too sure of itself. Its test cases are of patients it has not seen.
+# be over-confident. Its test cases are of patients it has not seen.
 
 from sklearn.naive_bayes import GaussianNB
 
@@ -23,7 +23,7 @@ p = GaussianNB().fit(train.X, train.y).predict_proba(test.X)[:, 1]
 
 # %%
 # The audit compares the calibration error with the *floor*: what a perfectly calibrated model would show on the
-# same number of cases. Only what is above it counts.
+# same number of cases. Only the excess over the floor counts.
 
 before = audit(test.y, p, groups=test.groups, n_resamples=300)
 row = before["overall"]
@@ -33,19 +33,19 @@ print(
 )
 
 # %%
-# Several calibrators are fitted to some folds and judged on the others, doing nothing among them. What is reported
-# was measured on cases that had no part in the choice.
+# Several calibrators, and no calibration, are fitted to some folds and judged on the others. The results reported are of
+# cases that had no part in the choice.
 
 result = calibrate(test.y, p, groups=test.groups, n_resamples=300)
 print("\n".join(result.sentences))
 
 # %%
-# ``result.recalibrator`` is for new cases. It knows what the model's 99 % is worth.
+# ``result.recalibrator`` is for new cases.
 
 print(result.recalibrator.predict([0.5, 0.9, 0.99, 0.999]).round(2))
 
 # %%
-# In the picture, points off the diagonal are miscalibrated, and surprisingly so where they leave their grey bar.
+# In the picture, points off the diagonal are miscalibrated, and significantly so if they are outside their grey bar.
 
 import matplotlib.pyplot as plt
 

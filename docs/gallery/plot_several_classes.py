@@ -2,12 +2,12 @@
 Several classes
 ===============
 
-With more than two classes, the question is the same: when the model says 80 % for its first choice, is that right
-four times out of five? And when readers see three classes, do their votes bear the probabilities out?
+With more than two classes, the question is the same: when the model gives its first choice 80 %, is it right
+four times out of five? And when readers vote on three classes, do their votes agree with the probabilities?
 """
 
 # %%
-# Three classes, five readers per case, simulated so that the truth is known. The probe is too sure on purpose.
+# Three classes, five readers per case, simulated so that the truth is known. The probe is made over-confident.
 
 import numpy as np
 
@@ -42,7 +42,7 @@ print(
 )
 
 # %%
-# One diagram for each class, before and after. Here the truth is known, so it can be drawn in place of labels:
+# One diagram for each class, before and after. Here the truth is known, so it is drawn instead of labels:
 # each dot is a case.
 
 import matplotlib.pyplot as plt

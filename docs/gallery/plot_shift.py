@@ -2,13 +2,14 @@
 From one set to another
 =======================
 
-A model is calibrated where it was built. Elsewhere the scanner, the staining or the patients differ, and nobody knows
-whether its probabilities still hold, until they are audited there. A few local cases can bring them back.
+A model is calibrated on data like those it was built on. Elsewhere the scanner, the staining or the patients differ, and
+only an audit shows whether its probabilities still hold. A few local cases are enough to recalibrate it.
 """
 
 # %%
-# CT scanners cut the lung into slices, some thick, some thin. Here is a model built on thick slices, whose features
-# include in how many slices a nodule is seen. It is audited at home, on other patients, and on thin slices.
+# CT scanners image the lung in slices, some thick, some thin. Here is a model built on thick slices, whose features
+# include the number of slices in which a nodule is seen. It is audited on other patients with thick slices ("at home"),
+# and on thin slices.
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -47,7 +48,7 @@ away = audit(rest.y, predict(rest), groups=rest.groups, n_resamples=300)
 print("elsewhere:", away.verdict["headline"], f"AUC {away['overall']['auc']:.2f}")
 
 # %%
-# A calibrator fitted to the local cases brings them back, without touching the model.
+# A calibrator fitted to the local cases corrects them without changing the model.
 
 fitted = calibrate(local.y, predict(local), groups=local.groups, n_resamples=300)
 recalibrated = audit(

@@ -3,12 +3,12 @@ Votes
 =====
 
 Five pathologists looked at each mitotic figure and called it normal or atypical. The label is what most of them
-said. Their votes say more: they tell an easy case from one that splits the panel. A model should know the difference.
+said. Their votes say more: they distinguish an easy case from one that splits the panel, and so should a model.
 """
 
 # %%
 # The embeddings and votes of AtNorM-MD come with the package. A logistic regression is fitted to four fifths of the
-# figures and predicts the last fifth, five times, as anyone would do it.
+# figures and predicts the last fifth, five times: plain cross-validation.
 
 import numpy as np
 from sklearn.linear_model import LogisticRegression
@@ -29,7 +29,7 @@ p = cross_val_predict(
 
 # %%
 # Two questions can be asked of a case: is it atypical by the panel's majority, and would one pathologist call it so?
-# The majority of five is surer than one of the five, so that one number cannot answer both. Labels judge ``p``,
+# The majority of five is more predictable than one of the five, so one number cannot answer both. Labels judge ``p``,
 # votes judge ``p_reader``.
 
 readers = {"votes": data.votes, "n_raters": data.n_raters}
@@ -54,13 +54,13 @@ for row in result.after.difficulty:
 
 # %%
 # The picture asks the readers: of the figures for which the model says x, which share of all votes was "atypical"?
-# As it came, the model's probability is far from what readers say, at either end. Its second answer is close to it.
+# The original probability is far from the votes at either end. The recalibrated reader probability is close to them.
 
 import matplotlib.pyplot as plt
 
 share = data.votes / data.n_raters
 answers = {
-    "p, as it came": (p, "C1"),
+    "p, original": (p, "C1"),
     "p_reader, recalibrated": (result.predictions.p_reader, "C0"),
 }
 fig, axis = plt.subplots(figsize=(5.6, 4.8), layout="constrained")

@@ -453,8 +453,8 @@ _BEFORE_VOTES = (
 
 _OVERCONFIDENCE = Column(
     "vote_overconfidence",
-    "too sure",
-    "What the model says less what the votes say, of the class that it prefers",
+    "vote over-conf.",
+    "`vote_confidence` less `vote_agreement`",
     "zero",
     votes=True,
 )
@@ -473,11 +473,11 @@ _AFTER_VOTES = (
     ),
     Column(
         "vote_confidence",
-        "says",
+        "predicted",
         "Mean probability that a reader votes for the predicted class",
         votes=True,
     ),
-    Column("vote_agreement", "votes say", "Share of the votes for that class", votes=True),
+    Column("vote_agreement", "observed", "Share of the votes for that class", votes=True),
     _OVERCONFIDENCE,
     *_ends(_OVERCONFIDENCE),
     Column(
