@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=400)
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of scenarios")
     options = parser.parse_args()
-    print("| claim: world | holds, % | does not hold, % | wrong there |")
+    print("| claim: scenario | holds, % | does not hold, % | wrong there |")
     print("|---|---|---|---|")
     for name, one in SCENARIOS.items():
         if not any(part in name for part in options.only):

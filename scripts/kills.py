@@ -246,7 +246,7 @@ def main(kills: int, words: list[str]) -> None:
             min(trials, key=lambda trial: trial.seconds).kill_one(rng)
     counts = [astuple(trial.count) for trial in trials]
     total = tuple(map(sum, zip(*counts, strict=True)))
-    print("| command | kills | finished when started again | failed | wrong bytes | litter |")
+    print("| command | kills | finished when started again | failed | wrong bytes | leftovers |")
     print("|---|---:|---:|---:|---:|---:|")
     for name, numbers in zip([*names, "all"], [*counts, total], strict=True):
         print(f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |")

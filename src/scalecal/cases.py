@@ -82,7 +82,7 @@ class Factor:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cases:
-    """What is known of n cases.
+    """Record of n cases.
 
     Attributes
     ----------
@@ -91,9 +91,9 @@ class Cases:
     classes
         Names of the classes, in the order of `y` and of the columns of `votes`.
     ids
-        Names of the cases, all different: text in Arrow or numpy memory; None where they have none.
+        Names of the cases, all different: text in Arrow or numpy memory; None if they have none.
     y
-        (n,) class numbers, -1 where a case has no label; None without labels.
+        (n,) class numbers, -1 if a case has no label; None without labels.
     votes
         (n, C) readers per class, zeros where nobody voted; None without votes.
     n_raters
@@ -109,7 +109,7 @@ class Cases:
     paths
         (n,) image files below the images' folder, "" where unknown.
     notes
-        What a reader of any result on these cases should know: plain sentences.
+        Notes for the reader of any result on these cases: plain sentences.
 
     Examples
     --------
@@ -189,17 +189,17 @@ class Cases:
 
     @property
     def readers(self) -> Int | None:
-        """How many readers stand behind each case, (n,); None where that is unknown."""
+        """How many readers stand behind each case, (n,); None if that is unknown."""
         return self.n_raters if self.votes is None else np.asarray(self.votes.sum(axis=1))
 
     @property
     def usual_readers(self) -> int | None:
-        """Median number of readers behind the cases that have any; None where none has."""
+        """Median number of readers behind the cases that have any; None if none has."""
         size = self.readers
         return None if size is None or not (size > 0).any() else int(np.median(size[size > 0]))
 
     def panel_sizes(self, usual: int | None) -> Int | None:
-        """How many readers stand behind each label, `usual` where a case has none; None without it."""
+        """How many readers stand behind each label, `usual` if a case has none; None without it."""
         if usual is None:
             return None
         size = self.readers
@@ -319,7 +319,7 @@ def left_out_note(left_out: int, n: int) -> str:
 
 
 def leakage_note(cases: Cases) -> str:
-    """Say how many groups have cases both in train and in test; "" where none has.
+    """Say how many groups have cases both in train and in test; "" if none has.
 
     Examples
     --------
@@ -354,7 +354,7 @@ class Answers:
     p
         Probability of the label: (n,) of the second class, or (n, C).
     p_reader
-        Probability that one reader votes so, in the same form; None where the method gives none.
+        Probability that one reader votes so, in the same form; None if the method gives none.
     rho
         Correlation of two readers' votes on a case in the law of votes around `p_reader`
         (`scalecal.panel`); 0: votes are independent given the probability.
@@ -400,7 +400,7 @@ class Answers:
 
     @property
     def vote_p(self) -> Float:
-        """What votes judge: `p_reader`, or `p` where there is none."""
+        """What votes judge: `p_reader`, or `p` if there is none."""
         if self.p_reader is None:
             return self.p
         return self.p_reader
@@ -437,7 +437,7 @@ class Predictions:
     answers
         (method, seed) -> answers. Test sets may differ between seeds.
     dataset, encoder
-        Names of the data and of the encoder behind the embeddings, where there are any.
+        Names of the data and of the encoder behind the embeddings, if there are any.
     meta
         What `run.json` says.
     sources
@@ -473,7 +473,7 @@ class Predictions:
         return self.cases.n
 
     def messages(self) -> AbstractContextManager[None]:
-        """Begin messages raised inside with the files they were read from, where there are any."""
+        """Begin messages raised inside with the files they were read from, if there are any."""
         if not self.sources:
             return nullcontext()
         return in_file(" and ".join(self.sources))
@@ -512,7 +512,7 @@ class Predictions:
 
     @property
     def only(self) -> Answers:
-        """The answers of the first method, where there is no other."""
+        """The answers of the first method, if there is no other."""
         return self.first(self.methods[0])
 
     @property
@@ -561,7 +561,7 @@ class Predictions:
         return replace(self, cases=self.cases.take(index), answers=answers)
 
     def labelled(self) -> Predictions:
-        """Return the answers on the cases that have a label; the same object where all have."""
+        """Return the answers on the cases that have a label; the same object if all have."""
         cases = self.cases.labelled()
         if cases is self.cases:
             return self
@@ -610,7 +610,7 @@ class Predictions:
 
     @property
     def variants(self) -> Mapping[str, str]:
-        """Method -> the method it is another setting of, where it is one: the points of a sweep."""
+        """Method -> the method it is another setting of, if it is one: the points of a sweep."""
         return dict(self.meta.get("variants") or {})
 
     @property
@@ -637,7 +637,7 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Embeddings of n cases and what is known about them.
+    """Embeddings of n cases, with the record of these cases.
 
     Attributes
     ----------
@@ -646,11 +646,11 @@ class Features:
     cases
         Ids, labels, votes, groups and split of the rows of `X`.
     encoder, dataset
-        Names of the encoder and the data set, where the source names them.
+        Names of the encoder and the data set, if the source names them.
     fingerprint
         SHA-256 of the file, of the folder's manifest, or of the arrays (`array_hash`).
     images
-        The images' folder on this machine, where it is known.
+        The images' folder on this machine, if it is known.
     extra
         Further columns by name, one row per case.
 
@@ -683,7 +683,7 @@ class Features:
 
     @property
     def y(self) -> Int | None:
-        """(n,) class numbers, -1 where a case has no label."""
+        """(n,) class numbers, -1 if a case has no label."""
         return self.cases.y
 
     @property
@@ -718,7 +718,7 @@ class Features:
         return replace(self, cases=replace(self.cases, **columns))
 
     def labelled(self) -> Self:
-        """Return the cases that have a label; the same object where all have."""
+        """Return the cases that have a label; the same object if all have."""
         cases = self.cases.labelled()
         if cases is self.cases:
             return self

@@ -275,7 +275,7 @@ def split_probability(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Flo
         Logits of a reader's probability.
     rho : float
     n_raters : int or array (n,)
-        Readers m; NaN is returned where there are fewer than two.
+        Readers m; NaN is returned if there are fewer than two.
 
     Examples
     --------
@@ -699,7 +699,7 @@ class Panel:
         Correlation of two readers' votes on a case that the features do not explain; NaN: unknown,
         so that there is no reader probability.
     panel_size : int or None
-        Readers behind the labels, where that is known.
+        Readers behind the labels, if that is known.
     shift : float or array (C,)
         How much more readily a reader says positive than the label's probability implies, in logits;
         0 where votes were fitted.
@@ -710,7 +710,7 @@ class Panel:
         votes only. With `voted` the first two lead from the label's logit to the votes'.
     rho_low, rho_high : float
         95 % interval of `rho`, from its likelihood alone (widened to `rho` itself where the prior
-        took that outside); NaN where it was not estimated from votes.
+        took that outside); NaN if it was not estimated from votes.
     note : str
         What a user should know about the fit.
 
@@ -742,7 +742,7 @@ class Panel:
         return self.panel_size is not None and bool(np.isfinite(self.rho))
 
     def size_of(self, n_raters: Any = None) -> Any:
-        """Readers asked for, by default the panel's; fails where there is no reader probability."""
+        """Readers asked for, by default the panel's; fails if there is no reader probability."""
         if not self.knows_readers:
             raise InputError(UNKNOWN_READERS)
         return self.panel_size if n_raters is None else n_raters
@@ -750,7 +750,7 @@ class Panel:
     def label_logit(self, logits: ArrayLike, n_raters: ArrayLike | None = None) -> Float:
         """Logit of the probability that the label is positive, or log-probability of each class.
 
-        `n_raters` are the readers behind that label, where they differ from `panel_size`; without a
+        `n_raters` are the readers behind that label, if they differ from `panel_size`; without a
         reader probability they change nothing.
         """
         z = check_logits(logits)
@@ -1036,11 +1036,11 @@ def fit_panel(
     y : array (n,), optional
         Labels 0 .. C - 1; NaN where unknown.
     votes : array (n,) or (n, C), optional
-        Positive votes, or votes for each class; NaN or none where a case was not read.
+        Positive votes, or votes for each class; NaN or none if a case was not read.
     n_raters : int or array (n,), optional
         Readers in `votes`, per case, where `votes` is (n,); without `votes` those behind `y`.
     panel_size : int or array (n,), optional
-        Readers behind `y`; default: those in `votes`, where these are as many for every case.
+        Readers behind `y`; default: those in `votes`, if these are as many for every case.
     sample_weight : array (n,), optional
     prior_sd : float
         Prior standard deviation of the intercept; larger (2) for logits of a foreign model.
@@ -1158,7 +1158,7 @@ def _observed(
 
 
 def _panel_sizes(panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool_]) -> Int:
-    """Readers behind each case's label: its own votes', or those of all where they are as many."""
+    """Readers behind each case's label: its own votes', or those of all if they are as many."""
     if panel_size is not None:
         return check_sizes(panel_size, len(m), "panel_size")
     found = np.unique(m[m > 0])
@@ -1217,7 +1217,7 @@ def _are_majorities(labels: Float, counts: Int, sizes: Int) -> bool:
 
 
 def _covariance(objective: _Objective, theta: Float, step: float = 1e-4) -> Float | None:
-    """Inverse of the curvature, by differences of the gradient; None where it is not positive."""
+    """Inverse of the curvature, by differences of the gradient; None if it is not positive."""
     hessian = np.array(
         [
             (objective(theta + step * e)[1] - objective(theta - step * e)[1]) / (2 * step)
@@ -1551,9 +1551,9 @@ def fit_labels(
     y : array (n,), or (n, C)
         Labels 0 .. C - 1, or soft labels: (n,) for two classes, (n, C) for more.
     panel_size : int or array (n,), optional
-        Readers behind each label, where that is known.
+        Readers behind each label, if that is known.
     rho : float, optional
-        Correlation of readers' votes, where it is to be fixed; at 0 votes are independent.
+        Correlation of readers' votes, if it is to be fixed; at 0 votes are independent.
     sample_weight : array (n,), optional
     prior_sd : float
         Prior standard deviation of the intercept.

@@ -365,7 +365,7 @@ _INTERVALS = 40  # simulations in which rho gets its interval, which takes longe
 
 @dataclass(frozen=True)
 class VotePlan:
-    """What votes of a panel's readers would buy, by the number of cases that have them.
+    """The gain from votes of a panel's readers, by the number of cases that have them.
 
     Attributes
     ----------
@@ -379,7 +379,7 @@ class VotePlan:
     needed : DataFrame
         One row per ``rho`` and kind of vote: ``known``, ``n_voted`` for the desired share with its
         95 % Monte Carlo interval ``n_low``, ``n_high``, and ``bound``: ``"at most"`` or
-        ``"more than"`` where that lies outside the numbers simulated, which end the interval too.
+        ``"more than"`` if that lies outside the numbers simulated, which end the interval too.
     share : float
         The desired share.
     n_raters : int
@@ -484,7 +484,7 @@ def plan_votes(
     probability is :math:`\mu = T_m^{-1}(q; \rho)` and votes are beta-binomial (`scalecal.panel`). The
     probe's own probability is taken as calibrated, while fits estimate a line on its logits from
     `n_labelled` cases: where rho is large there is little to gain, and that error alone can exceed
-    it. The prior of fits expects a rho near 0.15, so least is needed where that is the truth.
+    it. The prior of fits expects a rho near 0.15, so least is needed if that is the truth.
 
     Scores lie on a grid, so that cases can be counted and the vote NLL of a fit is a sum. Every
     number of voted cases has the cases of the smaller ones. The needed number is where the mean share

@@ -1,4 +1,4 @@
-"""What is known of the readers behind the labels, beside the cases' own votes."""
+"""Knowledge of the readers behind the labels, besides the votes of the cases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scalecal.panel import vote_moments
 
 @dataclass(frozen=True)
 class Readers:
-    """What is known of the readers beside the cases' own votes.
+    """Knowledge of the readers besides the votes of the cases.
 
     Attributes
     ----------

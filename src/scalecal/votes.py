@@ -169,7 +169,7 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
     Parameters
     ----------
     y
-        Class numbers (n,); negative or NaN where there is no label.
+        Class numbers (n,); negative or NaN if there is no label.
     counts
         Votes for each class (n, C). Ties and cases without votes are passed over.
     sample_weight

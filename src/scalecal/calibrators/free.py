@@ -140,7 +140,7 @@ def _with_one_more(means: Float, mass: Float) -> Float:
 
 
 class VennAbers(OneAgainstRest):
-    """Inductive Venn-Abers predictor (Vovk, Petej and Fedorova, 2015): isotonic, with its own doubt.
+    """Inductive Venn-Abers predictor (Vovk, Petej and Fedorova, 2015): isotonic, with an interval.
 
     Two isotonic regressions, with the new case as one more of label 0 and of label 1, give p0 <= p1;
     one of them is calibrated whatever the data, and the answer is p1 / (1 - p0 + p1), which is never 0

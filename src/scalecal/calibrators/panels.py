@@ -41,7 +41,7 @@ class PanelCalibrator(Calibrator):
     Parameters
     ----------
     rho : float, optional
-        Correlation, where it is to be fixed; at 0 votes are independent given the features.
+        Correlation, if it is to be fixed; at 0 votes are independent given the features.
     kappa : float, optional
         Fleiss' kappa of such readers on such cases, as published or from a pilot.
     vote_share : float or sequence, optional
@@ -101,11 +101,11 @@ class PanelCalibrator(Calibrator):
         n_raters : int or array (n,), optional
             Readers in `votes`; without votes, readers behind each label.
         votes : array (n,) or (n, C), optional
-            Positive votes, or votes per class; NaN where a case was not read.
+            Positive votes, or votes per class; NaN if a case was not read.
         panel_size : int or array (n,), optional
-            Readers behind each label; default: `n_raters` where it is the same for all cases read.
+            Readers behind each label; default: `n_raters` if it is the same for all cases read.
         interval : bool
-            Whether rho gets an interval, where it comes from votes.
+            Whether rho gets an interval, if it comes from votes.
         """
         raw = check_logits(logits)
         self.n_classes_ = count_classes(raw)
@@ -181,7 +181,7 @@ class PanelCalibrator(Calibrator):
 class ReaderOnTop(PanelCalibrator):
     """Any calibrator for the label, and on the logits it gives the panel model for a reader's vote.
 
-    The label's answer is the calibrator's own; the panel adds the reader's and leaves the label alone.
+    The label's probability is that of the calibrator; the panel adds the reader's.
 
     Parameters
     ----------

@@ -151,7 +151,7 @@ class TemperatureScaling(Calibrator):
     Attributes
     ----------
     temperature_ : float
-        Above 1 where the probe was over-confident. See `fit_temperature` for degenerate input.
+        Above 1 if the probe was over-confident. See `fit_temperature` for degenerate input.
 
     Examples
     --------

@@ -40,7 +40,7 @@ ImageSource = FileSource | ZipSource | ArraySource | RemoteSource
 class Dataset:
     """Facts about a data set that do not depend on the user's copy of it, and how to open one.
 
-    `form` is how a user writes it; `n` the published number of images, None where the user brings
+    `form` is how a user writes it; `n` the published number of images, None if the user brings
     the images; `load` takes the data folder and the options in its signature.
     """
 
@@ -155,7 +155,7 @@ class ImageSet:
     facts : mapping
         More to say in `describe`, by name.
     image_size : (width, height) or None
-        Size every image must have, where the publisher says so.
+        Size every image must have, if the publisher says so.
     """
 
     about: Dataset

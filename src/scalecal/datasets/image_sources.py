@@ -348,7 +348,7 @@ _PROTOCOL = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/{1,2}(?=[^/]|/)")
 
 
 def remote_url(*parts: str | Path | None) -> str | None:
-    """Return the address that some parts of a path make together, None where it is a local one.
+    """Return the address that some parts of a path make together, None if it is a local one.
 
     Examples
     --------

@@ -63,7 +63,7 @@ def open_folder(
     Parameters
     ----------
     where : path
-        The folder, relative to `data` where that is given; also an address such as
+        The folder, relative to `data` if that is given; also an address such as
         ``s3://bucket/tiles`` (see `scalecal.datasets.image_sources`).
     classes : sequence of str, optional
         Class folders in the order of their labels; sorted by name by default. Others are an error.
@@ -153,7 +153,7 @@ def open_table(
     classes : sequence of str, optional
         Class names in the order of their labels.
     ties : {"error", "drop", "first", "last", "random"}
-        Label of a case whose votes are tied, where there is no `label`; "drop" leaves it empty.
+        Label of a case whose votes are tied, if there is no `label`; "drop" leaves it empty.
     partial : bool
         Leave out rows whose file is missing, with a warning, instead of failing.
     """
@@ -214,7 +214,7 @@ def _paths(table: NamedColumns, root: Path | str) -> list[str]:
 
 
 def _present(root: Path | str, paths: list[str]) -> tuple[list[str], NDArray[np.bool_]]:
-    """Find each file, also under the other spelling of accents; True where there is none."""
+    """Find each file, also under the other spelling of accents; True if there is none."""
     listed = frozenset(list_names(root)) if isinstance(root, str) else None
     present, missing = [], np.zeros(len(paths), dtype=bool)
     for i, path in enumerate(paths):

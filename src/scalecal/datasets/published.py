@@ -507,7 +507,7 @@ def open_pcam(data: str | Path | None = None, *, partial: bool = False) -> Image
     Parameters
     ----------
     data : path
-        Folder with the HDF5 files, unpacked, and the `_meta.csv` files where there are any.
+        Folder with the HDF5 files, unpacked, and the `_meta.csv` files if there are any.
     partial : bool
         Take what is there: other counts than the published ones, or splits that are missing, become
         warnings.

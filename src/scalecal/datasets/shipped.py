@@ -161,7 +161,7 @@ def load_atnorm_md() -> Features:
 
     Each reader called a figure normal or atypical; the label is what most of the five said. The embeddings
     are those of EfficientNet-Lite0, a small network trained on photographs, on 224 pixels: a weak encoder
-    of a hard task, so that a probe has much to be unsure of.
+    of a hard task, so a probe is often uncertain.
 
     Returns
     -------

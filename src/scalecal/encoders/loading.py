@@ -39,7 +39,7 @@ class LoadedEncoder:
         Maps a normalised float batch (B, 3, H, W) to embeddings (B, dim); in evaluation mode and
         without gradients.
     weight_hash : str
-        SHA-256 of the weight file (of the tensors where there is no one file), or ``"random"``.
+        SHA-256 of the weight file (of the tensors if there is no one file), or ``"random"``.
     weights : str
         Where the weights came from.
     device : str

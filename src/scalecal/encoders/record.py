@@ -145,7 +145,7 @@ class Encoder:
         Repository, file names in order of preference, and commit. None: the main branch, no
         commit could be confirmed.
     url : str or None
-        Address of the file where it does not live on the Hub.
+        Address of the file if it does not live on the Hub.
     sha256 : str or None
         The file's hash, or its first digits, where known.
     licence, gated, page : str, bool, str

@@ -372,7 +372,7 @@ PAPER_PREPROCESSING: dict[str, dict[str, Any]] = {"conch": {"resize": 224, "crop
 
 
 def paper_preprocessing(encoder: Encoder, dataset: str) -> Encoder:
-    """Return the encoder with images entering as in the paper, where it differs from the publisher.
+    """Return the encoder with images entering as in the paper, if it differs from the publisher.
 
     BreakHis's 700 x 460 images are squashed to a square there; CONCH sees 224 px.
 

@@ -30,7 +30,7 @@ class Worker:
     number
         0, 1, ...: which of the engine's workers.
     device
-        The accelerator that is this worker's own (``"cuda:1"``), None where it has none.
+        The accelerator that is this worker's own (``"cuda:1"``), None if it has none.
     threads
         Threads it may use.
     """
@@ -40,7 +40,7 @@ class Worker:
     threads: int = 1
 
     def device_for(self, device: str) -> str:
-        """Return this worker's own GPU where it has one and `device` is a GPU, else `device`."""
+        """Return this worker's own GPU if it has one and `device` is a GPU, else `device`."""
         if device == "cpu" or self.device is None:
             return device
         return self.device
@@ -266,7 +266,7 @@ def open_engine(
     ----------
     name : {"local", "ray"}
     workers : int, optional
-        Worker processes, where they have no GPU. Local: one, in this process, by default. Ray: by
+        Worker processes, if they have no GPU. Local: one, in this process, by default. Ray: by
         default one per core; more than the cluster has wait for it to grow.
     num_gpus : int, optional
         GPUs to use, each by a worker of its own; 0 for none. Local: none by default. Ray: by

@@ -176,7 +176,7 @@ class _Actor:
 
 
 def _threads(gpus: bool) -> int:
-    """Threads of an actor: an even share of its machine's cores where it has a GPU, else one."""
+    """Threads of an actor: an even share of its machine's cores if it has a GPU, else one."""
     if not gpus:
         return 1
     ray = _ray()

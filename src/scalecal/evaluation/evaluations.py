@@ -50,7 +50,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What is known of one or several methods on the same cases.
+    """Results of one or several methods on the same cases.
 
     Made by `scalecal.audit`, `scalecal.compare`, `scalecal.calibrate` and the functions of this module.
 
@@ -59,9 +59,9 @@ class Evaluation:
     predictions : Predictions
         What was evaluated, on labelled cases with their strata.
     audits : dict
-        Numbers of each method that is audited: method -> `scalecal.evaluation.audits.Audit`.
+        Audit of each audited method: method -> `scalecal.evaluation.audits.Audit`.
     core : dict
-        The facts that verdict, recommendation and words rest on. `facts` has the others too.
+        The facts behind verdict, recommendation and words; `facts` holds all.
     results : DataFrame or None
         Of several methods: method, seed, stratum, metric, value, floor.
 
@@ -106,17 +106,17 @@ class Evaluation:
 
     @property
     def references(self) -> list[dict[str, Any]]:
-        """The same numbers of two predictors that know nothing."""
+        """The same numbers for two uninformative predictors."""
         return self.audit.references
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What made the numbers: version, seed, options, data hash, inter-reader statistics."""
+        """How the numbers were made: version, seed, options, data hash, inter-reader statistics."""
         return self.audit.meta
 
     @property
     def notes(self) -> list[str]:
-        """What the reader of the numbers should know, each note once."""
+        """Notes on the numbers, each once."""
         every = (note for audit in self.audits.values() for note in audit.shown_notes)
         return list(dict.fromkeys(every))
 
@@ -127,7 +127,7 @@ class Evaluation:
 
     @property
     def sentences(self) -> list[str]:
-        """Plain sentences that claim no more than the tests bear."""
+        """Plain sentences that claim no more than the tests show."""
         return words.sentences(self.core)
 
     @property
@@ -159,7 +159,7 @@ class Evaluation:
         """Return which conditions, such as "excess > 0.05" or "low: ece > 0.2", are met.
 
         See `scalecal.evaluation.gates`; an undefined number counts as failing. Of several files each is
-        held to them.
+        tested.
         """
         audits = {"": self.audit}
         if self.core["kind"] == "files":
@@ -184,7 +184,7 @@ class Evaluation:
         return dict(plain(extract(self.core, self.core["judged"], self.audit)))
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """Return the extract as JSON text, and write it to `path` where one is given."""
+        """Return the extract as JSON text, and write it to `path` if one is given."""
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
         if path is not None:
             write_text(path, text + "\n")
@@ -293,7 +293,7 @@ def audit(
 ) -> Evaluation:
     """Audit the calibration of predictions, overall and by stratum.
 
-    Labels judge `probs`; votes judge `p_reader`, or `probs` where there is none.
+    Labels judge `probs`; votes judge `p_reader`, or `probs` if there is none.
 
     Parameters
     ----------
@@ -306,21 +306,21 @@ def audit(
         Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
         Strata are made of them by `scalecal.votes.strata` unless `strata` is given.
     strata
-        A stratum name per case; an empty name is no stratum.
+        A stratum name per case; an empty name means no stratum.
     groups
-        Patient, slide, ... of each case: floors, nulls, tests and intervals then take groups as
-        independent, not cases (`scalecal.metrics.grouping`).
+        Patient, slide, ... of each case: floors, nulls, tests and intervals then treat
+        groups, not cases, as independent (`scalecal.metrics.grouping`).
     p_reader
-        Probabilities that one reader votes so, in the form of `probs`.
+        Probabilities of one reader's vote, in the form of `probs`.
     rho
         Correlation of two readers' votes on a case around that probability (`scalecal.panel`).
     p_split
         Predicted difficulty: the probability that a case's readers split, by this model or another, but
-        not from these votes. Without it a case is the harder the less sure the model is of a vote.
+        not from these votes. Without it, difficulty is the uncertainty of the predicted vote.
     prevalence
         Share of positives, of two classes, where the model will be used, if the cases were sampled by
-        class (an enriched sample): all numbers are then of that population, cases having importance
-        weights by their label (`scalecal.metrics.reweighting`).
+        class (an enriched sample): all numbers then refer to that population, and cases are
+        weighted by their label (`scalecal.metrics.reweighting`).
     n_bins
         Bins of equal width for ECE.
     n_resamples, seed
@@ -503,7 +503,7 @@ def evaluate(
     n_resamples, seed
         For intervals and nulls.
     prevalence
-        Share of positives in the population that numbers are of, where it is not that of the cases.
+        Share of positives in the population that numbers are of, if it is not that of the cases.
     voted
         Scores of the panel by number of voted cases (`run_grid`).
     advance
@@ -716,7 +716,7 @@ def compare_audits(
 ) -> Evaluation:
     """Compare audits of models on the same cases, in Python what `scalecal audit` does with several files.
 
-    Cases, or groups where there are any, are resampled; fewer than eight of them have no interval and no
+    Cases, or groups if there are any, are resampled; with fewer than eight there is no interval and no
     p-value.
 
     Parameters
@@ -724,7 +724,7 @@ def compare_audits(
     a, b, *more
         Audits of the same cases; the first is what the others are compared with.
     names
-        What they are called; by default a, b, c, ...
+        Their names; by default a, b, c, ...
     n_resamples, seed
         For the bootstrap.
 

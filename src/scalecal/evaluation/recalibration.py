@@ -3,7 +3,7 @@
 `calibrate` fits to predictions and labels. What it reports as "after" is out of sample twice: each
 fold's answers are of calibrators fitted to the other folds, and with ``method="auto"`` the method is
 chosen anew within those (nested cross-fitting), so that choosing cannot flatter it. What it keeps for new
-cases is one calibrator, chosen and fitted on all cases; where that is to do nothing, nothing is done.
+cases is one calibrator, chosen and fitted on all cases; if that is to do nothing, nothing is done.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _KEPT_NOTE = (
 )
 
 MAX_FOLDS = 20
-"""Folds at most: every candidate is fitted once for each, and again within each where one is chosen."""
+"""Folds at most: every candidate is fitted once for each, and again within each if one is chosen."""
 
 _FORMAT = 1
 _KIND = "scalecal calibrator"
@@ -197,9 +197,9 @@ class Calibration:
     recalibrator : Recalibrator
         For new cases: chosen and fitted on all labelled cases.
     evaluation : Evaluation or None
-        Before, after and every candidate on the labelled cases; None where no case has a label.
+        Before, after and every candidate on the labelled cases; None if no case has a label.
     notes : tuple of str
-        What the reader of the numbers should know.
+        Notes on the numbers.
     """
 
     predictions: Predictions
@@ -214,17 +214,17 @@ class Calibration:
 
     @property
     def before(self) -> Audit:
-        """Numbers of the predictions as they came."""
+        """Audit of the original predictions."""
         return self.judged.audits[BASELINE]
 
     @property
     def after(self) -> Audit:
-        """Numbers of the recalibrated predictions."""
+        """Audit of the recalibrated predictions."""
         return self.judged.audit
 
     @property
     def judged(self) -> Evaluation:
-        """The evaluation; fails where no case has a label."""
+        """The evaluation; fails if no case has a label."""
         if self.evaluation is None:
             raise InputError("no case has a label, so there is nothing to compare")
         return self.evaluation
@@ -266,7 +266,7 @@ def calibrate(
     n_resamples: int = 1000,
     seed: int = 0,
 ) -> Calibration:
-    """Recalibrate predictions by their labels, and measure before and after honestly.
+    """Recalibrate predictions by their labels, and evaluate them before and after by cross-fitting.
 
     The predictions must be of cases that the model was not trained on.
 
@@ -277,23 +277,24 @@ def calibrate(
     probs
         Positive-class probabilities (n,), or (n, C).
     method
-        "auto", "none", or a name in `scalecal.calibrators.CALIBRATORS`. "auto" has the lowest
-        cross-fitted log loss of "none", a temperature and its like; "none" leaves `p` alone and adds a
-        reader probability.
+        "auto", "none", or a name in `scalecal.calibrators.CALIBRATORS`. "auto" chooses
+        the lowest cross-fitted log loss among "none" and simple calibrators; "none" leaves `p` unchanged
+        and adds a reader probability.
     votes, n_raters
         Readers' votes: counts per class (n, C), or counts of the positive class with the panel's size.
-        They give the reader probability, and judge it. `n_raters` alone is the panel behind the labels.
+        The reader probability is fitted to them and judged by them. `n_raters`
+        alone is the panel behind the labels.
     kappa, vote_share
-        Fleiss' kappa of the readers and their share of positive votes, as published, from which the
-        reader probability comes in place of votes. They need the panel's size.
+        Fleiss' kappa of the readers and their share of positive votes, as published: the reader
+        probability is then derived from them instead of votes. They need the panel's size.
     panel_size
-        Readers behind each label, where that is not the number of its votes.
+        Readers behind each label, if that is not the number of its votes.
     groups
         Patient, slide, ... of each case: kept whole in folds, and resampled as a whole.
     strata
         As `scalecal.audit`.
     n_folds
-        Folds of the cross-fitting; fewer where a class has fewer cases or groups.
+        Folds of the cross-fitting; fewer if a class has fewer cases or groups.
     n_bins, n_resamples, seed
         As `scalecal.audit`; `seed` also deals the folds.
 
@@ -355,7 +356,7 @@ def calibrate_predictions(
     predictions
         As they are; cases without a label (-1) are recalibrated and not judged.
     readers
-        What is known of the readers beside the votes: published kappa, the panel's size.
+        Knowledge of the readers besides the votes: published kappa, the panel's size.
     dataset
         Name of the data, for the page.
     method, n_folds, n_bins, n_resamples, seed

@@ -112,7 +112,7 @@ def predicted_panel(probe: Probe, wanted: int | None) -> int | None:
 
 
 def _reader_panel(probe: Probe) -> PanelCalibrator | None:
-    """The calibrator that gives a reader probability; None where it is not known, or not exported."""
+    """The calibrator that gives a reader probability; None if it is not known, or not exported."""
     calibrator = probe.calibrator_
     if not isinstance(calibrator, PanelCalibrator) or len(probe.classes_) > 2:
         return None

@@ -8,7 +8,7 @@ On the CPU every thread reads, prepares and embeds whole batches by itself with 
 thread: whole batches side by side use the cores better than one batch with its layers split among
 them, and nothing waits for anything.
 
-On an accelerator threads read, with a decoding process each where there are many cores and files
+On an accelerator threads read, with a decoding process each if there are many cores and files
 (see `scalecal.features.image_rows`), one thread gathers batches in pinned memory, a side stream copies
 them while the batch before is computed, and its embeddings come back while the next is computed.
 """

@@ -375,9 +375,9 @@ def extract(
     num_gpus: int | None = None,
     address: str | None = None,
 ) -> ExtractionResult:
-    """Turn an image set into a folder of features, or go on with one that was begun.
+    """Turn an image set into a folder of features, or resume an unfinished one.
 
-    Killed at any moment and started again with the same arguments, it continues where it stopped
+    Interrupted at any moment and started again with the same arguments, it resumes where it stopped
     and ends with the same bytes as a run that was never stopped (``run.log`` aside).
 
     Parameters
@@ -397,7 +397,7 @@ def extract(
         ones, fp32 elsewhere.
     batch_size : int, optional
         Images per pass. By default the largest power of two up to 512 that fits the card (16 on a
-        CPU). Memory alone decides, never a stopwatch, so that a second run finds the same. Kept in
+        CPU). It depends on memory alone, not on timing, so a second run chooses the same. Kept in
         the folder and used by every later run; halved, and the shards done again, if the memory
         runs out.
     workers : int, optional
@@ -570,7 +570,7 @@ def _settings(images: ImageSet, setup: ExtractionSetup) -> dict[str, Any]:
 
 
 def _stored_table(images: ImageSet) -> pd.DataFrame:
-    """The table of the images; without the columns of labels and votes where they say nothing."""
+    """The table of the images; without the columns of labels and votes if they say nothing."""
     truth = ["label", "label_name", "votes", "n_raters"]
     if images.table[truth].isna().all(axis=None):
         return images.table.drop(columns=truth)

@@ -674,7 +674,7 @@ def _read_column(group: Any, name: str, n: int | None, where: str) -> Any:
 
 
 def _read_setting(group: Any, name: str, where: str) -> Any:
-    """Read a text, a number or a list of them; None where there is none."""
+    """Read a text, a number or a list of them; None if there is none."""
     if name not in group or _attribute(group[name], "encoding-type") == "null":
         return None
     return _read_array(_member(group, name, where), f"{where}/{name}").tolist()

@@ -91,7 +91,7 @@ def import_features(
     format : {"npz", "table", "trident", "eva", "zarr", "anndata", "spatialdata", "spatialdata-slides"}
         By default known from the path: its ending, or what the folder holds.
     encoder : str, optional
-        Name of the encoder, where the source does not name it; of several in a SpatialData store, the
+        Name of the encoder, if the source does not name it; of several in a SpatialData store, the
         one wanted.
     dataset : str, optional
         Name of the data set, such as ``"mhist"``: embeddings of one set by several encoders belong

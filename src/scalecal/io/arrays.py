@@ -198,7 +198,7 @@ def need_array(file: Any, key: str, path: Path) -> Any:
 
 
 def _open_own(group: Any, name: bytes, path: Path) -> Any:
-    """Return what a group of an HDF5 file holds by a name; None where there is nothing.
+    """Return what a group of an HDF5 file holds by a name; None if there is nothing.
 
     Refuses links, and arrays of which a part lies in other files.
     """

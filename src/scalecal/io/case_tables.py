@@ -281,7 +281,7 @@ class CaseReader:
         return tuple(notes)
 
     def _with_majority(self, y: Int, counts: Int, *, labelled: bool, ids: Ids, joined: str) -> Int:
-        """Fill in the readers' majority where there is no label, and count how labels came about."""
+        """Fill in the readers' majority if there is no label, and count how labels came about."""
         missing = y < 0
         # Ties matter only where the majority is the label; elsewhere they are merely counted.
         policy: Ties = "drop" if self._ties == "error" else self._ties
@@ -465,7 +465,7 @@ def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], total: Float
 
 
 def readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
-    """Readers behind each label where there are no votes; None where their number is unknown."""
+    """Readers behind each label if there are no votes; None where their number is unknown."""
     numbers = _panel_sizes(table, n_raters)
     if numbers is None or np.isnan(numbers).all():
         return None
@@ -476,7 +476,7 @@ def readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
 
 
 def _check_readers(numbers: Float, name: str) -> None:
-    """Fail where a case has more readers than the limit."""
+    """Fail if a case has more readers than the limit."""
     most = numbers[np.isfinite(numbers)].max(initial=0)
     check_limit(int(most), "readers", f"{name}: the number of readers of a case")
 
@@ -595,10 +595,10 @@ def read_predictions(
     keep_unlabelled: bool = False,
     classes: Sequence[str] | None = None,
 ) -> Predictions:
-    """Read predictions and, where they are, labels, votes, groups and strata.
+    """Read predictions and, if present, labels, votes, groups and strata.
 
     Columns `p_<class>` whose rows sum to 1 within 0.01, as rounded numbers do, are divided by their
-    sum. Cases without a label are left out, unless they are asked for. Notes say so.
+    sum. Cases without a label are left out by default, with a note.
 
     Parameters
     ----------
@@ -612,9 +612,9 @@ def read_predictions(
     columns
         Names of columns that are not the usual ones: role -> name, e.g. ``{"p": "score"}``.
     positive
-        The class that `p` is the probability of, where the classes are not 0 and 1.
+        The class whose probability is `p`, if the classes are not 0 and 1.
     n_raters
-        Number of readers of every case, where no column has it.
+        Number of readers of every case, if no column has it.
     ties
         What a tied vote means where the label is the readers' majority (`scalecal.votes.majority`);
         with "drop" tied cases are left out.
@@ -629,9 +629,9 @@ def read_predictions(
         Do not warn of groups with cases in both train and test.
     keep_unlabelled
         Keep cases without a label (``y`` is -1), and take `n_raters` for the readers behind the labels
-        where there are no votes.
+        if there are no votes.
     classes
-        The classes in order, where they are known beforehand, such as a fitted calibrator's. With
+        The classes in order, if they are known beforehand, such as a fitted calibrator's. With
         `keep_unlabelled` a file then needs no label at all.
 
     Examples
@@ -852,7 +852,7 @@ class PredictionFile:
 
 
 def _check_labelled(table: NamedColumns, cases: Cases, n_raters: int | None) -> None:
-    """Fail where there are neither labels nor votes, or readers without votes."""
+    """Fail if there are neither labels nor votes, or readers without votes."""
     if cases.y is None:
         raise table.missing(
             table.names["label"], "or votes, from which labels follow", role="label"

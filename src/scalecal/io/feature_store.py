@@ -312,7 +312,7 @@ class FeatureFolder:
 
     @cached_property
     def X(self) -> NDArray[Any] | ShardedArray:
-        """(n, dim) embeddings, read where they are used: a memory map, or a `ShardedArray` of several."""
+        """(n, dim) embeddings, read when they are used: a memory map, or a `ShardedArray` of several."""
         filled = [s for s in self.manifest["shards"] if s["rows"]]
         array = ShardedArray(
             [self.path / s["file"] for s in filled],
@@ -349,7 +349,7 @@ class FeatureFolder:
 
     @property
     def classes(self) -> list[str] | None:
-        """Class names in the order of the labels, where the data set has them."""
+        """Class names in the order of the labels, if the data set has them."""
         classes = self.manifest.get("dataset", {}).get("classes")
         return None if classes is None else list(classes)
 

@@ -61,7 +61,7 @@ def read_features(
     seed: int = 0,
     group_regex: str | None = None,
 ) -> Features:
-    """Read embeddings with labels, votes, groups and splits where they are known.
+    """Read embeddings with labels, votes, groups and splits if available.
 
     Parameters
     ----------
@@ -76,9 +76,9 @@ def read_features(
     columns
         Names that are not the usual ones: role -> name, e.g. ``{"X": "embedding"}``.
     classes
-        The classes in order, where they are known beforehand, such as a fitted probe's.
+        The classes in order, if they are known beforehand, such as a fitted probe's.
     positive
-        The second of two classes. It may be left out where they are 0 and 1 or `classes` has them
+        The second of two classes. It may be left out if they are 0 and 1 or `classes` has them
         in order, as a feature folder does.
     n_raters, ties, seed, group_regex
         As in `scalecal.io.read_predictions`.

@@ -251,7 +251,7 @@ def fields_of(kind: Kind) -> list[InputColumn]:
 
 
 def usual_names() -> dict[str, str]:
-    """Return the name of every role's column where the user gives no other."""
+    """Return the name of every role's column if the user gives no other."""
     return {role: column.usual_name for role, column in INPUT_COLUMNS.items()}
 
 
@@ -410,7 +410,7 @@ class NamedColumns:
         What messages call a row, and the number of the first: lines of a text file and rows of a sheet,
         whose header is number 1; lines of JSON Lines; zero-based rows of anything else.
     lines
-        Turns these numbers into those of the file's lines; None where they are the same.
+        Turns these numbers into those of the file's lines; None if they are the same.
     sources
         The file of each role that was joined from another one (`join`).
     """
@@ -497,7 +497,7 @@ class NamedColumns:
         return values
 
     def factor(self, role: str, suffix: str = "") -> Factor | None:
-        """Return a column of names, sorted; None where there is no such column.
+        """Return a column of names, sorted; None if there is no such column.
 
         The suffix is as in `numbers`. Whole numbers are written without a point and booleans as 0 and
         1, so that the same class is the same text in every file.
@@ -643,7 +643,7 @@ def _by_role(table: Any, wanted: Mapping[str, str]) -> Any:
 
 
 def match_ids(ids: Any, others: Any) -> Int:
-    """Return, for each id, its row among the others; -1 where it is not among them."""
+    """Return, for each id, its row among the others; -1 if it is not among them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

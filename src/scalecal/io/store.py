@@ -227,7 +227,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a file or folder and return the handle to close; None where there are no locks.
+    """Lock a file or folder and return the handle to close; None if there are no locks.
 
     The lock goes with the process, however it ends. Raises BlockingIOError where another has it.
     """
@@ -336,7 +336,7 @@ def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
 
 
 def written_by(path: str | Path) -> str | None:
-    """Return the kind of command that wrote a file, or None where it is not on record."""
+    """Return the kind of command that wrote a file, or None if it is not on record."""
     path = Path(path)
     entry = _read_record(path.parent)["files"].get(path.name)
     return None if entry is None else str(entry["by"])

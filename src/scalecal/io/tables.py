@@ -66,7 +66,7 @@ WHAT: Mapping[Kind, tuple[str, str]] = {
     "excel": ("an Excel file", "Save it again as .xlsx without a password, or as CSV."),
     "json": ("JSON Lines", "Write one object on each line, in UTF-8."),
 }
-"""What a file of each kind should be, and what to do where it is not."""
+"""What a file of each kind should be, and what to do if it is not."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -405,7 +405,7 @@ def _wanted(dialect: Dialect, names: Iterable[str]) -> dict[str, str]:
 def _parse(
     path: Path, dialect: Dialect, raw: Mapping[str, str], kinds: Mapping[str, Any]
 ) -> Any | None:
-    """Read a text file whole; None where it is not of its encoding.
+    """Read a text file whole; None if it is not of its encoding.
 
     It is read block by block where its types allow it, which takes half the memory.
     """
@@ -470,7 +470,7 @@ def _open_text(
 
 @contextmanager
 def _open_bytes(path: Path, *, whole: bool = False) -> Iterator[Any]:
-    """Open a file, unpacked where it is gzipped; `whole` if all of it must fit into the memory."""
+    """Open a file, unpacked if it is gzipped; `whole` if all of it must fit into the memory."""
     import pyarrow as pa
 
     with pa.input_stream(str(path), compression="detect") as stream:
@@ -775,7 +775,7 @@ def _cell_text(value: Any) -> str:
 def _as_arrow(
     path: Path, kind: Kind, columns: Mapping[str, Sequence[Any]], text: Collection[str]
 ) -> Any:
-    """Return columns of Python values as a table: numbers where all are, else text, trimmed."""
+    """Return columns of Python values as a table: numbers if all are, else text, trimmed."""
     import pyarrow as pa
     import pyarrow.csv as pacsv
 

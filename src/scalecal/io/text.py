@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def number(value: Any, digits: int = 3) -> str:
-    """Format a number for a table; "-" where it is undefined.
+    """Format a number for a table; "-" if it is undefined.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def listed(words: Sequence[str], last: str = "and") -> str:
 
 
 def change_text(change: Mapping[str, Any] | None) -> str:
-    """Write a change with its 95 % interval; "-" where there is none.
+    """Write a change with its 95 % interval; "-" if there is none.
 
     Examples
     --------

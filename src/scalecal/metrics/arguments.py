@@ -124,7 +124,7 @@ class Sample:
 
     @cached_property
     def shares(self) -> Float:
-        """Share of the votes for each class, (n, C); 0 where there are none."""
+        """Share of the votes for each class, (n, C); 0 if there are none."""
         assert self.votes is not None
         return np.asarray(self.votes / np.maximum(self.readers, 1)[:, None])
 
@@ -158,7 +158,7 @@ class Sample:
         return out
 
     def mean(self, term: Term, least_votes: int = 0) -> float:
-        """Weighted mean of a term over the cases with so many votes; NaN where there are none."""
+        """Weighted mean of a term over the cases with so many votes; NaN if there are none."""
         total = mass = 0.0
         for part in blocks(len(self.p)):
             block = self.take(part).judged(least_votes)
@@ -251,7 +251,7 @@ def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None =
 
 
 def _read_two(y: ArrayLike) -> NDArray[Any]:
-    """Return labels of two classes, of the caller's dtype where that is a number."""
+    """Return labels of two classes, of the caller's dtype if that is a number."""
     raw = as_array(y, "y")
     if raw.ndim != 1 or len(raw) == 0 or not _plainly_in_unit(raw):
         return check_targets(raw, 2)

@@ -65,7 +65,7 @@ class Bins:
 
     @property
     def gap(self) -> Float:
-        """Mean probability less mean label: positive where the model says too much."""
+        """Mean probability less mean label: positive if the predicted probability is too high."""
         return self.mean_p - self.mean_y
 
     @property
@@ -229,7 +229,7 @@ def ece(
     Parameters
     ----------
     y : array of shape (n,), or (n, C) soft labels
-        Labels 0 / 1, soft labels between, or class numbers where there are more classes.
+        Labels 0 / 1, soft labels between, or class numbers if there are more classes.
     probs : array of shape (n,) or (n, C)
         Probabilities of the positive class, or of all classes.
     n_bins : int

@@ -52,7 +52,7 @@ class Column:
     format : {"number", "count", "p", "text"}
         How it is written.
     votes : bool
-        Whether readers' votes judge it, hence the probability of a reader's vote where there is one.
+        Whether readers' votes judge it, hence the probability of a reader's vote if there is one.
     in_audit : bool
         Whether an audit has it.
     """
@@ -106,7 +106,7 @@ class Metric(Column):
     shown : bool
         Whether the tables that a person reads have it; files have it anyhow.
     called : str
-        Its name in sentences, where that is not its title.
+        Its name in sentences, if that is not its title.
     """
 
     term: Term | None = None
@@ -381,7 +381,7 @@ def _ends(column: Column) -> Iterator[Column]:
 
 
 def _with_ends(metric: Metric) -> Iterator[Column]:
-    """A metric's column, and the ends of its interval where it has one."""
+    """A metric's column, and the ends of its interval if it has one."""
     yield metric
     if metric.scale is not None:
         yield from _ends(metric)

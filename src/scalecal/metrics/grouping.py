@@ -37,7 +37,7 @@ MAX_UNITS = 2_000
 
 
 def read_groups(groups: ArrayLike | None, n: int, weights: Float | None = None) -> Int | None:
-    """Return the groups of n cases as codes, or None where there are none or every case is alone.
+    """Return the groups of n cases as codes, or None if there are none or every case is alone.
 
     Codes are in the order of appearance, so that draws do not depend on how groups are named.
 
@@ -58,7 +58,7 @@ def read_groups(groups: ArrayLike | None, n: int, weights: Float | None = None) 
 
 
 def too_few(groups: Int | None) -> str:
-    """Say why so few groups have no floor, null, test or interval; "" where there are enough.
+    """Say why so few groups have no floor, null, test or interval; "" if there are enough.
 
     Groups of one case each are independent cases, of which any number will do.
 
@@ -134,7 +134,7 @@ def dependence(
 
     with W, D the sums of products over pairs of cases of one group and of different groups in bins a and
     b, N, M the numbers of these pairs, and K as `pair_covariance`. Kept between 0 and 1; 0 without groups,
-    and where they are too few to tell.
+    and if they are too few to tell.
 
     Examples
     --------

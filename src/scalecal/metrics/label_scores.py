@@ -223,7 +223,7 @@ def risk_area(sample: Sample) -> float:
 
 
 def check_thresholds(thresholds: ArrayLike) -> Float:
-    """Return thresholds (k,), or fail where one is not between 0 and 1."""
+    """Return thresholds (k,), or fail if one is not between 0 and 1."""
     t = np.atleast_1d(as_float(thresholds, "thresholds"))
     if t.ndim != 1 or len(t) == 0 or not (t > 0.0).all() or not (t < 1.0).all():
         raise InputError(f"thresholds must lie between 0 and 1, both left out, got {thresholds!r}")
@@ -239,8 +239,8 @@ def net_benefit(
 ) -> Float:
     r"""Net benefit of treating the cases whose probability is at least t, at each threshold t.
 
-    Who treats where the probability is at least t says by it that a needless treatment costs
-    :math:`t / (1 - t)` times what a needed one gains. Net benefit counts gains less such costs:
+    Treating from a probability of t on implies that a needless treatment costs
+    :math:`t / (1 - t)` times the gain of a needed one. Net benefit counts gains less such costs:
 
     .. math:: NB(t) = \frac{TP}{n} - \frac{FP}{n} \frac{t}{1 - t}
 

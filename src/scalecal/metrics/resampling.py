@@ -213,7 +213,7 @@ def noise_floor(
     y : array of shape (n,), optional
         Labels; needed with groups alone.
     groups : array of shape (n,), optional
-        Patient, slide, ... of each case. NaN where these are too few (`MIN_GROUPS`).
+        Patient, slide, ... of each case. NaN if these are too few (`MIN_GROUPS`).
     n_bins : int
     binning : {"width", "mass"}
     sample_weight : array of shape (n,), optional

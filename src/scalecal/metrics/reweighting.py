@@ -135,7 +135,7 @@ class Reweighted:
 
     @classmethod
     def of(cls, y: Int, p: Float, prevalence: float, groups: Int | None) -> Self | None:
-        """The cases at a prevalence, or None where it is their own and all weights are one."""
+        """The cases at a prevalence, or None if it is their own and all weights are one."""
         out = cls(y, p, prevalence, groups)
         return None if abs(out.weights.offset) <= 1e-9 else out
 

@@ -161,7 +161,7 @@ def kuiper(
     The statistic is the range (highest less lowest point, the start included) of the cumulative
     sum of ``y - p``, over ``sqrt(sum p (1 - p))``. Under calibration it tends to the range of a
     Brownian motion (the end is free, so not of a bridge). Cases of equal p are added in one step.
-    A walk of few steps has a smaller range than its limit, so on few cases the test is cautious.
+    A walk of few steps has a smaller range than its limit, so on few cases the test is conservative.
     With groups the walk is looked at after each of at most 256 steps of equal mass, and the p-value is
     by flipping the signs of what each group adds to the steps.
 
@@ -283,7 +283,7 @@ def flip_scores(
     :math:`U_g = \sum_{i \in g} r_i (1, z_i)` the statistic is :math:`U' V^{-1} U`,
     :math:`U = \sum_g U_g`. V is a working covariance (Liang, Zeger, 1986) in which the residuals of one
     group have one correlation, estimated from their products: it weighs intercept against slope, and
-    since flipping signs leaves it as it is, the test holds where it is wrong. Scores divided by their
+    since flipping signs leaves it as it is, the test holds if it is wrong. Scores divided by their
     own covariance (Hotelling's T-squared) reject too often where groups are few: V is then estimated
     from as many vectors, and the scores of the slope are skewed.
 

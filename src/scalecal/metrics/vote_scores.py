@@ -201,7 +201,7 @@ def vote_error(
     n_raters: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mean squared distance to the vote probability, free of the noise of finite votes.
+    """Mean squared distance to the vote probability, corrected for the noise of finite votes.
 
     ``(p - f)^2 - f (1 - f) / (m - 1)`` per case with m >= 2 votes, of the positive class for two
     classes, summed over them for more. Its mean is zero for the true vote probabilities, so it can

@@ -175,11 +175,11 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             class, numbers between 0 and 1.
         votes : array (n,) or (n, C), optional
             Readers who chose the positive class, or each class (columns are the sorted classes); NaN
-            where a case was not read. One reader on a case is enough to be of use.
+            if a case was not read. One reader on a case is enough to be of use.
         n_raters : int or array (n,), optional
             Readers in `votes`, per case; without votes, readers behind each label.
         panel_size : int or array (n,), optional
-            Readers behind `y`; default: `n_raters` where that is the same for all cases read.
+            Readers behind `y`; default: `n_raters` if that is the same for all cases read.
         kappa : float, optional
             Fleiss' kappa of such readers on such cases, from a publication or a pilot: used where no
             case has votes.
@@ -369,12 +369,12 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def panel_(self) -> Panel | None:
-        """The fitted panel: rho with its interval, the panel's size; None where none was fitted."""
+        """The fitted panel: rho with its interval, the panel's size; None if none was fitted."""
         check_is_fitted(self)
         return getattr(self.calibrator_, "panel_", None)
 
     def decision_function(self, X: ArrayLike) -> Float:
-        """Return logits of the label, calibrated where there is a calibrator: (n,) or (n, C).
+        """Return logits of the label, calibrated if there is a calibrator: (n,) or (n, C).
 
         Parameters
         ----------
@@ -397,7 +397,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : array (n, d)
             Embeddings.
         n_raters : int or array (n,), optional
-            Readers behind the label that is predicted, where they differ from those behind `y`.
+            Readers behind the label that is predicted, if they differ from those behind `y`.
         """
         logits = self._logits(X)
         if self.calibrator_ is None:
@@ -448,7 +448,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return _usable(split)
 
     def _readers(self) -> PanelCalibrator:
-        """The panel, where it has a reader probability."""
+        """The panel, if it has a reader probability."""
         check_is_fitted(self)
         if not isinstance(self.calibrator_, PanelCalibrator):
             if self.preset == "paper":
@@ -627,7 +627,7 @@ class LinearProbe(_Probe):
         are not calibrated for the cases as they are. What is fitted afterwards on out-of-sample logits,
         a panel or another calibrator, is fitted to unweighted cases and undoes the shift.
     rho : float or None
-        Correlation of readers' votes that the features do not explain, where it is to be fixed; at 0
+        Correlation of readers' votes that the features do not explain, if it is to be fixed; at 0
         votes are independent given the features. None: estimated from votes or kappa given to `fit`.
     preset : {"paper"} or None
         ``"paper"``: the SCALE paper to the letter, one answer; see `scalecal.probes.PRESETS`.
@@ -701,7 +701,7 @@ class ScaleProbe(_Probe):
     ----------
     n_raters : int or None
         Readers in the imagined panel; None takes the size of the panel given to `fit` (votes,
-        n_raters or panel_size), and 7 where it is given none.
+        n_raters or panel_size), and 7 if it is given none.
     n_anchors, smoothing, anchors, n_synthetic, levels, weight, mass
         The synthetic cases, as in `scalecal.synthesis.plan`.
     warm_start : bool
@@ -758,7 +758,7 @@ calibrator_, panel_, about_, n_features_in_
         return with_preset(recipe, self.preset)
 
     def _option(self, name: str) -> Any:
-        """Return an option; under the paper's preset, the paper's where it was left at its default."""
+        """Return an option; under the paper's preset, the paper's if it was left at its default."""
         value = getattr(self, name)
         if self.preset != "paper" or name not in PAPER_SCALE:
             return value
@@ -774,7 +774,7 @@ calibrator_, panel_, about_, n_features_in_
 
 
 def _counts(votes: ArrayLike, n_raters: ArrayLike | None, n: int, n_classes: int) -> Int:
-    """Votes per class (n, C); no vote at all where a case was not read (NaN)."""
+    """Votes per class (n, C); no vote at all if a case was not read (NaN)."""
     raw = as_float(votes, "votes")
     if raw.ndim not in (1, 2):
         raise InputError(f"votes must be 1-d (n,) or 2-d (n, classes), got shape {raw.shape}")
@@ -800,7 +800,7 @@ def _counts(votes: ArrayLike, n_raters: ArrayLike | None, n: int, n_classes: int
 def _panel_size(
     counts: Int | None, n_raters: ArrayLike | None, panel_size: ArrayLike | None, n: int
 ) -> Int | None:
-    """Readers behind each label (n,); None where that is unknown."""
+    """Readers behind each label (n,); None if that is unknown."""
     if panel_size is not None:
         return check_sizes(panel_size, n, "panel_size")
     if counts is not None:

@@ -298,7 +298,7 @@ calibrated by them: with five parts its label comes out too sharp on small sets.
 class CrossFit:
     """A job done again on all but one part of its cases, part by part.
 
-    Its logits are those of probes that saw neither the case itself nor, where there are groups, any
+    Its logits are those of probes that saw neither the case itself nor, if there are groups, any
     case of its group: what a calibrator may be fitted to. The part that stopped a training must not
     serve for that: the weights were chosen on it.
 

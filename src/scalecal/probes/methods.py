@@ -1,6 +1,6 @@
 """The methods that are compared, as data: one dict, one entry each.
 
-A method is a recipe for training the probe and, where it has one, a calibrator. The paper's methods,
+A method is a recipe for training the probe and, if it has one, a calibrator. The paper's methods,
 and those set beside them, train by the paper's preset and fit a calibrator to the validation part, so
 that they differ in nothing but what their name says; the panel's are fitted on cross-fitted logits, and
 so is everything under the default preset. `none-default` and `scale-default` are this package's own

@@ -46,7 +46,7 @@ def compare(
     methods, seeds, preset
         As `scalecal.runs.grid.run_grid`.
     kappa, vote_share, panel_size
-        What is known of the readers beside the votes (`scalecal.readers.Readers`).
+        Knowledge of the readers besides the votes (`scalecal.readers.Readers`).
     n_bins, n_resamples
         As `scalecal.evaluation.evaluations.evaluate`.
 

@@ -57,7 +57,7 @@ def fit_method(
     preset
         "paper" or "default"; None: the method's own.
     readers
-        What is known of the readers beside the votes: published kappa, the panel's size.
+        Knowledge of the readers besides the votes: published kappa, the panel's size.
     class_weight
         "balanced": every class counts alike in training; see `scalecal.LinearProbe`.
     memory

@@ -194,7 +194,7 @@ def run_grid(
     more
         Further methods beside those in `METHODS`.
     readers
-        What is known of the readers beside the votes: published kappa, the panel's size.
+        Knowledge of the readers besides the votes: published kappa, the panel's size.
     voted
         Numbers of voted training cases for which the panel is fitted, many times each (`voted_curve`).
     device

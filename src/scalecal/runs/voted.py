@@ -66,7 +66,7 @@ def voted_curve(
     voted
         Numbers of voted cases; 0 is left to `panel-published`.
     readers
-        What is known of the readers beside the votes.
+        Knowledge of the readers besides the votes.
     """
     cases = data.cases
     assert cases.votes is not None
