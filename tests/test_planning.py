@@ -165,7 +165,7 @@ def test_studies_far_too_small_or_large_say_that_they_extrapolate():
     for n in (20, 50_000):
         result = plan(0.1, n_raters=(7,), n_cases=[n], n_simulations=40)
         assert result.needed["extrapolated"].all()
-        assert "outside the studies simulated" in str(result)
+        assert "outside the simulated range" in str(result)
 
 
 @pytest.mark.parametrize(

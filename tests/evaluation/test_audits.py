@@ -347,7 +347,7 @@ def test_sentences_claim_no_more_than_the_tests_bear():
     y = (rng.random(200) < p).astype(int)
     strata = np.where(np.arange(200) % 2, "scanner A", "scanner B")
     said = str(audit(y, p, strata=strata))
-    assert "No stratum stands out" in said
+    assert "No subset stands out" in said
     assert "on the stratum scanner" in said
     one_class = str(audit(np.ones(200, dtype=int), p, strata=strata))
     assert (

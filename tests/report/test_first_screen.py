@@ -135,7 +135,7 @@ def check(verdict, lead):
         assert not help_.startswith("Nothing")
         assert "find no error" not in verdict["headline"]
     else:
-        assert where in ("Unknown", "No stratum stands out")
+        assert where in ("Unknown", "No subset stands out")
         assert "miscalibrated" not in " ".join(answer["text"] for answer in lead[:2])
     if verdict["badge"] == "good":
         assert calibrated.startswith("Yes, within")

@@ -300,7 +300,7 @@ def import_(
     votes: Votes = None,
     format: Annotated[
         str | None,
-        typer.Option(help="{scalecal.features.formats:FORMATS}; detected by default."),
+        typer.Option(help="{scalecal.features.formats:FORMATS}; detected if not given."),
     ] = None,
     encoder: Annotated[
         str | None,

@@ -67,7 +67,7 @@ Positive = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Train all methods with this preset: {scalecal.probes:PRESETS}. By default each has its own.",
+        help="Train all methods with this preset: {scalecal.probes:PRESETS}. If not given, each has its own.",
     ),
 ]
 Memory = Annotated[
@@ -86,7 +86,7 @@ Kappa = Annotated[
     float | None,
     typer.Option(
         metavar="K",
-        help="Fleiss' kappa of the readers, as published. By default that of the votes.",
+        help="Fleiss' kappa of the readers, as published. If not given, that of the votes.",
     ),
 ]
 VoteShare = Annotated[
@@ -287,7 +287,7 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            "--methods", metavar="A,B,...", help="Names of methods; by default all that apply."
+            "--methods", metavar="A,B,...", help="Names of methods, all that apply if not given."
         ),
     ] = None,
     seeds: Seeds = None,

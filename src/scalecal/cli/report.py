@@ -40,7 +40,7 @@ def report(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="HTML file; by default RUN/report.html."),
+        typer.Option("--out", metavar="FILE", help="HTML file, RUN/report.html if not given."),
     ] = None,
     images: Annotated[
         Path | None,

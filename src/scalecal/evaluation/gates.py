@@ -163,7 +163,7 @@ def gate_failures(
     >>> for failure in gate_failures(["ece > 0.02", "ece > 0.05", "low: ece > 0.2"], rows):
     ...     print(failure)
     ece > 0.02: ece = 0.031 in overall, n = 90
-    low: ece > 0.2: ece is undefined (there are too few cases, or of one kind only) in low, n = 12
+    low: ece > 0.2: ece is undefined (there are too few cases, or only one class) in low, n = 12
     """
     parsed = parse_conditions(conditions)
     _check_strata(parsed, [row["name"] for row in rows], votes=bool(difficulty))

@@ -304,7 +304,7 @@ def _where(audit: Facts) -> dict[str, str]:
             if others := [part for part in tested if part not in failing]:
                 text += f" No error is found on {_listed(others)}."
     else:
-        heading = "No stratum stands out"
+        heading = "No subset stands out"
         widest = max(tested, key=lambda part: part["high"] if is_known(part["high"]) else -1.0)
         text = f"The widest interval is {_inside(_on(audit, widest))}"
         if is_known(widest["high"]):
@@ -855,8 +855,8 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
         },
         {
             "question": everywhere,
-            "heading": _share_of(failing, count, "fail on some cases", "No stratum stands out"),
-            "text": _by_name(failing, "No stratum of any model fails its test."),
+            "heading": _share_of(failing, count, "fail on some cases", "No subset stands out"),
+            "text": _by_name(failing, "No subset of any model fails its test."),
         },
         {
             "question": "What to do?",
