@@ -426,7 +426,8 @@ def _truth(study: Study) -> str:
     return (
         f"No single number can be right about both the label and a vote: one that knows the label's "
         f"probability exactly is {_range(apart)} away from the vote's, and one that knows the vote's has a "
-        f"calibration error of {_range(error)} for the label. A majority is more predictable than its members."
+        f"calibration error of {_range(error)} for the label. A majority is more predictable than its "
+        "members."
     )
 
 

@@ -338,7 +338,7 @@ def test_three_classes_that_are_all_right_are_not_one_class():
     probs = np.random.default_rng(0).dirichlet([1, 1, 1], 90)
     said = str(audit(probs.argmax(axis=1), probs))
     assert "One class only" not in said
-    assert "of the predicted class" in said
+    assert "refer to the predicted class" in said
 
 
 def test_sentences_claim_no_more_than_the_tests_bear():
@@ -351,5 +351,5 @@ def test_sentences_claim_no_more_than_the_tests_bear():
     assert "on the stratum scanner" in said
     one_class = str(audit(np.ones(200, dtype=int), p, strata=strata))
     assert (
-        "No part of the cases can be judged" in one_class
+        "No subset of the cases can be judged" in one_class
     )  # for want of a second class, not of cases

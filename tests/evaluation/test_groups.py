@@ -38,7 +38,7 @@ def test_every_number_of_a_row_is_the_plain_function_with_groups():
         assert row["floor"] == pytest.approx(metrics.noise_floor(pp, y=yy, groups=gg))
         assert row["n_groups"] == len(np.unique(gg))
     assert "on 480 cases of 40 groups" in result.sentences[1]
-    assert "are of 40 groups" in str(result)
+    assert "are computed over 40 groups" in str(result)
     assert "independent given the model" not in str(result)
 
 
@@ -64,7 +64,7 @@ def test_few_groups_have_no_verdict_and_no_interval_but_the_reason(count):
         assert np.isfinite(row["ece"])
     said = " ".join(result.sentences)
     assert "There is no verdict: too few groups" in said
-    assert "No part of the cases can be judged" in said
+    assert "No subset of the cases can be judged" in said
     assert "miscalibrat" not in said
     assert "95 % interval" not in said
     assert json.loads(result.to_json())["strata"][0]["floor"] is None

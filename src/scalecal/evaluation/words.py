@@ -289,7 +289,7 @@ def _where(audit: Facts) -> dict[str, str]:
         heading = "Unknown"
         whys = [why for part in parts if (why := _row_of(audit, part).get("reason"))]
         because = f": {whys[0]}" if whys else ""
-        text = f"No part of the cases can be judged{because}."
+        text = f"No subset of the cases can be judged{because}."
     elif wrong and failing:
         worst = _worst(audit)
         names = _listed(failing)
