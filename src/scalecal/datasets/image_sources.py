@@ -277,20 +277,14 @@ class ArraySource:
     def read(self, rows: Rows) -> UInt8:
         """Images of these rows, as one (n, height, width, 3) array."""
         wanted = self.positions[rows]
-        shape = self.blocks[0].shape
-        out: UInt8 | None = None
+        images = np.empty((len(wanted), *self.blocks[0].shape), dtype=np.uint8)
         first = 0
         for block in self.blocks:
             here = np.flatnonzero((wanted >= first) & (wanted < first + block.n))
             if len(here):
-                images = self._read_within(block, wanted[here] - first)
-                if len(here) == len(wanted):
-                    return images  # nearly every block lies in one file: no second copy
-                if out is None:
-                    out = np.empty((len(wanted), *shape), dtype=np.uint8)
-                out[here] = images
+                images[here] = self._read_within(block, wanted[here] - first)
             first += block.n
-        return np.empty((0, *shape), dtype=np.uint8) if out is None else out
+        return images
 
     def _read_within(self, block: Block, inside: Rows) -> UInt8:
         array = self._array(block)

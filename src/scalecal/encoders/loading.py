@@ -57,13 +57,6 @@ class LoadedEncoder:
         """How images must be prepared."""
         return self.record.preprocess
 
-    def embed(self, batch: torch.Tensor) -> torch.Tensor:
-        """Embed a normalised batch and check the shape of what comes out."""
-        import torch
-
-        with torch.inference_mode():
-            return self.checked(self.module(batch.to(self.device)), len(batch))
-
     def checked(self, embeddings: torch.Tensor, n: int) -> torch.Tensor:
         """Return the embeddings of `n` images if they have the shape the record promises."""
         if embeddings.shape != (n, self.record.dim):

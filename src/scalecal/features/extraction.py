@@ -249,11 +249,10 @@ class Shards:
             with np.errstate(over="ignore"):  # an overflow is found, and named, when it is written
                 features = shard.features.astype(self.folder.dtype)
             return Finished(number, rows, features, skipped)
-        left_out = {s.row - shard.start for s in shard.skipped}
-        ids = [str(name) for name in self.images.cases.ids[shard.start : shard.stop]]
-        kept = [name for row, name in enumerate(ids) if row not in left_out]
+        ids = self.images.cases.ids[shard.start : shard.stop]
+        start = self.start + shard.start
         path, dtype = self.folder.path, self.folder.dtype
-        write_shard(path, number, shard.features, kept, skipped, dtype=dtype)
+        write_shard(path, number, shard.features, ids, skipped, start=start, dtype=dtype)
         return Finished(number, rows)
 
 
@@ -276,11 +275,11 @@ def _marked(store: StoreWriter) -> Iterator[Folder]:
 
 def encode_on(
     engine: Engine,
+    *,
     store: StoreWriter,
     images: ImageSet,
     loader: Loader,
     options: EncodingOptions,
-    *,
     threads: int | None,
     strict: bool,
     advance: Callable[[int], object],
@@ -461,8 +460,10 @@ def extract(
     path = Path(out)
     if dtype is None:
         dtype = "float32" if weights == "random" else "float16"
-    requested = batch_size
-    note = {"form": images.about.form}
+    note: dict[str, Any] = {"form": images.about.form}
+    if batch_size is not None:
+        # A run that had to halve its batch is gone on with by the same command.
+        note["requested_batch_size"] = batch_size
     # A folder that was begun keeps what was settled; one that holds nothing settles nothing.
     if (path / MANIFEST).exists() and holds_shards(path):
         stored = read_manifest(path)
@@ -489,15 +490,12 @@ def extract(
         "token": token,
     }
     with contextlib.ExitStack() as stack:
-        run: Callable[[StoreWriter, EncodingOptions, Progress], None]
+        run: Callable[..., None]
         if engine == "local" and not num_gpus:
             loaded = load_anywhere(encoder, device=pick_device(device), **load)
             setup = settle(loaded)
             threads = workers or cores()
-
-            def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:
-                _run(store, images, loaded, options, workers, strict, bar)
-
+            run = partial(_run, images=images, encoder=loaded, workers=workers, strict=strict)
         else:
             if isinstance(engine, str):
                 no_gpu = device is not None and not device.startswith("cuda")
@@ -512,23 +510,12 @@ def extract(
                 )
                 # Without GPUs `workers` is the number of actors.
                 workers = workers if engine.gpus else None
-            team = engine
             loader = Loader(encoder, device, load)
-            setup = ask_one(team, settle, loader)
-            threads = team.workers
-
-            def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:
-                encode_on(
-                    team,
-                    store,
-                    images,
-                    loader,
-                    options,
-                    threads=workers,
-                    strict=strict,
-                    advance=bar.advance,
-                )
-
+            setup = ask_one(engine, settle, loader)
+            threads = engine.workers
+            run = partial(
+                encode_on, engine, images=images, loader=loader, threads=workers, strict=strict
+            )
         store = stack.enter_context(
             StoreWriter(
                 path,
@@ -543,7 +530,7 @@ def extract(
         if not store.complete:
             name = engine if isinstance(engine, str) else type(engine).__name__
             store.log(f"engine: {name}, {setup.machine}, {threads} workers")
-            _fill(store, setup, images.about.form, requested, run, progress)
+            _fill(store, setup, run, progress)
         manifest = store.finish()
     return ExtractionResult(manifest["n"], manifest["n_skipped"], path)
 
@@ -580,9 +567,7 @@ def _stored_table(images: ImageSet) -> pd.DataFrame:
 def _fill(
     store: StoreWriter,
     setup: ExtractionSetup,
-    form: str,
-    asked: int | None,
-    run: Callable[[StoreWriter, EncodingOptions, Progress], None],
+    run: Callable[..., None],
     progress: bool,
 ) -> None:
     """Do the missing shards; after an out-of-memory error all of them, with half the batch."""
@@ -591,7 +576,7 @@ def _fill(
     with Progress(store.n_images, store.n_images - left, show=progress) as bar:
         while True:
             try:
-                run(store, options, bar)
+                run(store=store, options=options, advance=bar.advance)
                 break
             except KeyboardInterrupt:
                 store.log("interrupted")
@@ -601,23 +586,21 @@ def _fill(
                     raise
             # Outside the handler: the error's frames would hold the memory that ran out.
             smaller = halved(options.batch_size, setup.record.name)
-            note: dict[str, Any] = {"form": form}
-            if asked is not None:
-                note["requested_batch_size"] = asked
-            store.restart(note, batch_size=smaller)
+            store.restart(batch_size=smaller)
             options = replace(options, batch_size=smaller)
             bar.restart()
         store.log(f"{left} images left at the start, {bar.speed:.1f} images/s")
 
 
 def _run(
+    *,
     store: StoreWriter,
     images: ImageSet,
     encoder: LoadedEncoder,
     options: EncodingOptions,
     workers: int | None,
     strict: bool,
-    bar: Progress,
+    advance: Callable[[int], object],
 ) -> None:
     """Encode the missing shards in order and write each while the next is under way."""
     missing = store.missing()
@@ -628,7 +611,7 @@ def _run(
         options,
         workers=workers,
         strict=strict,
-        on_batch=bar.advance,
+        on_batch=advance,
     )
     writes: deque[Future[None]] = deque()
     # Leaving the executor waits for it, after an error too: a finished shard is worth keeping.

@@ -496,16 +496,20 @@ def write_shard(
     shard: int,
     features: NDArray[Any],
     ids: Sequence[str],
-    skipped: Sequence[Skipped] = (),
+    skipped: Sequence[Skipped],
     *,
-    dtype: str = "float16",
+    start: int,
+    dtype: str,
 ) -> None:
     """Write one shard of a folder begun by a `StoreWriter`; any process may do it.
 
+    `ids` are those of all its images, the first of which is row `start` of what `skipped` counts in.
     The bytes depend on nothing but the arguments, so two workers that make the same shard
     write the same file, and the last rename wins.
     """
-    array = cast_embeddings(features, dtype, ids)
+    left_out = {s.row - start for s in skipped}
+    kept = [str(name) for row, name in enumerate(ids) if row not in left_out]
+    array = cast_embeddings(features, dtype, kept)
     buffer = io.BytesIO()
     np.save(buffer, array)
     content = buffer.getbuffer()
@@ -773,17 +777,15 @@ class StoreWriter:
         expected = (stop - start - len(skipped), self.settings["dim"])
         if features.shape != expected:
             raise InputError(f"shard {shard} must have shape {expected}, got {features.shape}")
-        ids = self.table["id"].iloc[start:stop].astype(str).tolist()
-        left_out = {s.row - start for s in skipped}
-        kept = [name for row, name in enumerate(ids) if row not in left_out]
-        write_shard(self.path, shard, features, kept, skipped, dtype=self.settings["dtype"])
+        ids = self.table["id"].iloc[start:stop].tolist()
+        dtype = self.settings["dtype"]
+        write_shard(self.path, shard, features, ids, skipped, start=start, dtype=dtype)
 
-    def restart(self, note: Mapping[str, Any] | None = None, **changes: Any) -> None:
+    def restart(self, **changes: Any) -> None:
         """Throw the shards away and start again with other settings (a smaller batch, say)."""
         # Shards first: a kill between the two steps leaves an empty folder, never mixed shards.
         self._remove_shards()
         self.settings = {**self.settings, **changes}
-        self._note = dict(note or self._note)
         self._write_unfinished()
         self.log(f"restarted with {changes}")
 

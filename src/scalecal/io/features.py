@@ -37,10 +37,10 @@ from scalecal.io.input_columns import (
 from scalecal.io.store import file_hash
 from scalecal.io.tables import WHAT, column_names
 from scalecal.limits import check_limit
+from scalecal.splits import PARTS
 from scalecal.votes import Ties
 
 NPZ_NAMES = {"X": "X", "label": "y"}
-SPLITS = ("train", "val", "test")
 
 
 def case_roles() -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def read_features(
             cases = cases.grouped_by(group_regex)
         if cases.split is not None:
             for name in cases.split.names:
-                check_choice(name, SPLITS, f"column {table.names['split']!r}")
+                check_choice(name, PARTS, f"column {table.names['split']!r}")
             table.check_full("split", cases.split, "every case belongs to train, val or test")
     if cases.y is not None and cases.votes is None and (cases.y < 0).all():
         cases = replace(cases, y=None, classes=())
@@ -340,9 +340,7 @@ def _from_lists(values: Any, column: str) -> NDArray[Any]:
 
 
 def _check_matrix(X: Any) -> Iterator[str]:
-    """Fail at NaN, infinity, text or a matrix without rows or columns; note constant features."""
-    if X.dtype.kind not in "fiu":
-        raise InputError(f"X must hold numbers, got {X.dtype}")
+    """Fail at NaN, infinity or a matrix without rows or columns; note constant features."""
     n, d = X.shape
     if n == 0 or d == 0:
         raise InputError(f"X has {n} rows and {d} columns: at least one of each is needed")

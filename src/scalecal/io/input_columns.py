@@ -557,8 +557,7 @@ def check_headers(
     """
     known = tuple(column for header in headers.values() for column in header)
     for role, name in (columns or {}).items():
-        if role not in roles:
-            raise InputError(f"unknown column role {role!r}. Known: {', '.join(roles)}")
+        lookup(role, dict.fromkeys(roles), "column role")
         if not any(plays(role, name, column) for column in known):
             with in_file(" and ".join(headers)):
                 raise _missing(name, f"named as the {role} column", known)

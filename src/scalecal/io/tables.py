@@ -529,28 +529,27 @@ def sniff(path: str | Path) -> Dialect:
             if not (b"\n" in head or b"\r" in head):  # a header of many columns
                 size = BLOCK_BYTES
                 head += file.read(size - len(head))
-        encoding = next((name for mark, name in _MARKS if head.startswith(mark)), None)
+        marked = next((name for mark, name in _MARKS if head.startswith(mark)), None)
         if head.startswith(b"PK\x03\x04"):
             raise InputError(
                 f"{path} is a zip or Excel file, not text: call an Excel file .xlsx, or save the sheet "
                 "as CSV"
             )
-        if encoding is None and b"\0" in head:
+        if marked is None and b"\0" in head:
             raise InputError(
                 f"{path} is not a text file (it holds zero bytes): save it as UTF-8 CSV"
             )
-        if encoding is None:
-            encoding = "utf-8"
-            try:
-                codecs.getincrementaldecoder("utf-8")().decode(head)
-            except UnicodeDecodeError:
-                encoding = "latin-1"
+        encoding = marked or "utf-8"
         try:
             sample = codecs.getincrementaldecoder(encoding)().decode(head)
         except UnicodeDecodeError:
-            if encoding == "utf-8-sig":
+            if marked == "utf-8-sig":
                 raise _not_as_marked(path) from None
-            raise
+            if marked is not None:
+                raise
+            # Every byte is a letter in Latin-1.
+            encoding = "latin-1"
+            sample = head.decode(encoding)
         if not sample.strip():
             raise InputError(f"{path} is empty")
         whole = len(head) < size
