@@ -188,8 +188,12 @@ def _class_codes(y: ArrayLike) -> Int:
         missing = ~np.isfinite(raw)
     refuse(missing, "y must not be missing, got None, NaN or infinity")
     if raw.dtype.kind == "f":
-        soft = raw != np.round(raw)
-        refuse(soft, "y must be class labels", raw, advice="Give the hard labels, not soft ones.")
+        refuse(
+            raw != np.round(raw),
+            "y must be class labels",
+            raw,
+            advice="Give the hard labels, not soft ones.",
+        )
     return np.unique(raw, return_inverse=True)[1].astype(np.int64)
 
 

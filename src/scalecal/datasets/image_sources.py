@@ -81,14 +81,6 @@ class _FilePerRow:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def read_bytes(self, row: int) -> bytes:
-        """Return the content of one file."""
-        raise NotImplementedError
-
-    def read_one(self, row: int) -> UInt8:
-        """Decode the image of one row."""
-        return decode_image(self.read_bytes(row), name=self.paths[row])
-
     def take(self, rows: Rows) -> Self:
         """Return the source of these rows, in this order."""
         return replace(self, paths=tuple(self.paths[i] for i in rows))  # type: ignore[type-var]
@@ -212,12 +204,13 @@ class ZipSource(_FilePerRow):
                 raise InputError(f"cannot open {self.archive}: {error}") from None
         return self._handles[process]
 
-    def read_bytes(self, row: int) -> bytes:
-        """Return the content of one member, its checksum checked."""
+    def read_one(self, row: int) -> UInt8:
+        """Decode the image of one row, the checksum of its member checked."""
         try:
-            return self._zip().read(self.members[row])
+            content = self._zip().read(self.members[row])
         except Exception as error:  # zlib, zipfile and the codecs below have errors of their own
             raise ImageError(self.paths[row], f"in {self.archive.name}: {error}") from None
+        return decode_image(content, name=self.paths[row])
 
     def take(self, rows: Rows) -> ZipSource:
         """Return the source of these rows, in this order."""
@@ -441,17 +434,18 @@ class RemoteSource(_FilePerRow):
     url: str
     paths: tuple[str, ...]
 
-    def read_bytes(self, row: int) -> bytes:
-        """Fetch one file."""
+    def read_one(self, row: int) -> UInt8:
+        """Fetch one file and decode its image."""
         system, root = _open_system(self.url)
         path = self.paths[row]
         try:
-            return bytes(system.cat_file(f"{root}/{path}"))
+            content = system.cat_file(f"{root}/{path}")
         except FileNotFoundError:
             raise ImageError(path, "no such file") from None
         except OSError as error:
             # Left to the engine, which tries again: a connection that broke is no broken image.
             raise ConnectionError(f"cannot fetch {self.url}/{path}: {error}") from error
+        return decode_image(bytes(content), name=path)
 
     def size(self) -> int:
         """Bytes of all files, from one listing."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from scalecal.cases import Cases, Factor, Features, array_hash
 from scalecal.checks import Float, Int, as_rng, check_choice
 from scalecal.votes import TIES, Ties, majority
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _GEOMETRY = ("volume_mm3", "lateral_mm2", "diameter_mm", "z_extent_mm", "n_slices")
 # Sizes in centimetres lie around one, so that their logarithms lie around zero: no probe has to
@@ -137,8 +135,6 @@ def load_lidc(
 
 
 def _read_table() -> pd.DataFrame:
-    import pandas as pd
-
     with (files("scalecal.datasets") / "lidc_nodules.csv.gz").open("rb") as packed:
         # As text: pandas' own parser of numbers may be off by the last bit.
         return pd.read_csv(packed, compression="gzip", dtype=str)

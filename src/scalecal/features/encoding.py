@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, check_choice, library
+from scalecal.checks import InputError, LazyModule, check_choice, library
 from scalecal.engines.local import cores
 from scalecal.features.image_rows import Piece, RowPool, read_rows
 from scalecal.features.transforms import DeviceTransform, short_products
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
+else:
+    torch = LazyModule("torch")
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 COMPILE = ("auto", "on", "off")
@@ -74,7 +76,7 @@ class EncodingOptions:
 
 def pick_device(device: str | None = None) -> str:
     """Return the device to use: the one named, else CUDA, else MPS, else the CPU."""
-    torch = library("torch", "extraction")
+    library("torch", "extraction")
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -96,8 +98,6 @@ def pick_precision(precision: str, device: str) -> str:
         return precision
     if not device.startswith("cuda"):
         return "fp32"
-    import torch
-
     major, _ = torch.cuda.get_device_capability(device)
     if major >= 8:
         return "bf16"
@@ -119,7 +119,6 @@ def pick_compile(compile: str, encoder: LoadedEncoder, n_images: int) -> bool:
 
 def operations(encoder: LoadedEncoder) -> float:
     """Floating-point operations of matrix products and convolutions for one image; 0 if unknown."""
-    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     crop = encoder.preprocess.crop
@@ -135,7 +134,6 @@ def compiled(module: torch.nn.Module) -> torch.nn.Module:
     The blocks of a network are alike, so that compiling one serves all: the start takes a fraction
     of what the whole network's would. A network without repeated blocks is compiled whole.
     """
-    import torch
     import torch._dynamo
     import torch._inductor.config
 
@@ -192,8 +190,6 @@ class Network:
     """An encoder set up for one set of options: transform, number type, memory layout."""
 
     def __init__(self, encoder: LoadedEncoder, options: EncodingOptions) -> None:
-        import torch
-
         self.dim = encoder.record.dim
         self._checked = encoder.checked
         self.options = options
@@ -219,8 +215,6 @@ class Network:
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
         """Embed a normalised batch; float32 comes back."""
-        import torch
-
         n = len(batch)
         if self.options.compile and n < self.options.batch_size:
             # One shape only: each new one would be compiled again.
@@ -327,8 +321,6 @@ def _on_cpu(
     workers: int,
     strict: bool,
 ) -> Generator[_EncodedBatch]:
-    import torch
-
     def embed(start: int, stop: int) -> _EncodedBatch:
         piece = read_rows(images, start, stop, encoder.preprocess, strict)
         features = np.empty((0, network.dim), np.float32)
@@ -382,8 +374,6 @@ class _HostBatch:
 
 def _gather(pieces: Iterable[Piece], rows: int, pin: bool) -> _HostBatch:
     """Copy pieces into one tensor per image size; no copy order can change a result."""
-    import torch
-
     skipped: list[Skipped] = []
     main: torch.Tensor | None = None
     main_places: list[int] = []
@@ -468,8 +458,6 @@ def _on_accelerator(
     workers: int,
     strict: bool,
 ) -> Generator[_EncodedBatch]:
-    import torch
-
     device = network.device
     cuda = device.type == "cuda"
     copies: Any = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, check_choice, check_positive_int
+from scalecal.checks import InputError, LazyModule, check_choice, check_positive_int
 from scalecal.engines import Engine, Worker, open_engine
 from scalecal.engines.local import cores
 from scalecal.features.encoding import (
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
+
+torch: Any = LazyModule("torch")
 
 # The largest batch tried on an accelerator: past it no encoder of the paper gains speed.
 LARGEST_BATCH = 512
@@ -101,8 +103,6 @@ def make_setup(
 
 def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions) -> int:
     """Return the largest power of two of images that passes through the encoder."""
-    import torch
-
     crop = encoder.preprocess.crop
     shape: tuple[int, ...] = (crop, crop, 3)
     for row in range(len(images)):
@@ -128,8 +128,6 @@ def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOp
 
 def halved(size: int, name: str) -> int:
     """Return half a batch size that was too large, or say that not even one image fits."""
-    import torch
-
     if size == 1:
         raise InputError(
             f"{name!r} does not fit into the memory with a single image. "
@@ -141,8 +139,6 @@ def halved(size: int, name: str) -> int:
 
 
 def _describe_machine(options: EncodingOptions) -> str:
-    import torch
-
     device = options.device
     if device.startswith("cuda"):
         device = f"{device} {torch.cuda.get_device_name(device)}"

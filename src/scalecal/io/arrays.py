@@ -19,9 +19,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
-from scalecal.checks import InputError, library
+from scalecal.checks import InputError, LazyModule, library
 from scalecal.io.boundary import reading
 from scalecal.limits import check_limit
+
+h5py: Any = LazyModule("h5py")
 
 MAPPED_BYTES = 1 << 28
 """Below this an array is simply read: a map of a file that is replaced later would crash."""
@@ -182,8 +184,6 @@ def open_hdf5(path: str | Path) -> Any:
 
 def need_array(file: Any, key: str, path: Path) -> Any:
     """Return an array of numbers that lies whole in an open HDF5 file, or fail naming what there is."""
-    import h5py
-
     what = f"{path}: {key!r}"
     with reading(path, "an HDF5 file", advice=_SAVE_AGAIN, checked=True):
         array = file
@@ -202,8 +202,6 @@ def _open_own(group: Any, name: bytes, path: Path) -> Any:
 
     Refuses links, and arrays of which a part lies in other files.
     """
-    import h5py
-
     # Asked of the link itself: `in` and `get` would follow it.
     if not isinstance(group, h5py.Group) or not group.id.links.exists(name):
         return None
@@ -288,8 +286,6 @@ def check_heaps(path: Path) -> None:
 
 def check_own(file: Any, keys: Sequence[str], path: Path) -> None:
     """Refuse an open HDF5 file of which anything below `keys` is a link or lies in another file."""
-    import h5py
-
     seen: set[Any] = set()
 
     def walk(group: Any, names: Sequence[bytes]) -> None:

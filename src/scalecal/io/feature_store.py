@@ -232,10 +232,6 @@ class ShardedArray:
         """Close the memory maps: what was read no longer counts as this process's memory."""
         self._maps.clear()
 
-    @cached_property
-    def _numbers(self) -> NDArray[np.int64]:
-        return np.arange(self.shape[0])
-
     def __getitem__(self, key: Any) -> NDArray[Any]:
         rows, columns = key, slice(None)
         if isinstance(key, tuple):
@@ -244,7 +240,7 @@ class ShardedArray:
             start, stop, _ = rows.indices(self.shape[0])
             return self._span(start, stop)[:, columns]
         # Of the row numbers numpy takes and refuses what it would of the rows.
-        index = self._numbers[rows]
+        index = np.arange(self.shape[0])[rows]
         if index.ndim > 1:
             raise IndexError("index the rows with a number, a slice, a list of rows or a mask")
         if index.ndim == 0:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Features
-from scalecal.checks import InputError, check_choice, check_feature_values, rows
+from scalecal.checks import InputError, LazyModule, check_choice, check_feature_values, rows
 from scalecal.io.arrays import check_cases, open_npz
 from scalecal.io.boundary import reading
 from scalecal.io.case_tables import (
@@ -39,6 +39,10 @@ from scalecal.io.tables import WHAT, column_names
 from scalecal.limits import check_limit
 from scalecal.splits import PARTS
 from scalecal.votes import Ties
+
+pa: Any = LazyModule("pyarrow")
+pc: Any = LazyModule("pyarrow.compute")
+pq: Any = LazyModule("pyarrow.parquet")
 
 NPZ_NAMES = {"X": "X", "label": "y"}
 
@@ -166,8 +170,6 @@ def choose_classes(
 
 
 def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, FeatureFolder]:
-    import pyarrow as pa
-
     folder = load_features(path)
     frame = folder.table
     header = tuple(map(str, frame.columns))
@@ -193,8 +195,6 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
 
 def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:
     """Return X and the other arrays of an .npz as columns; nothing in it is unpickled."""
-    import pyarrow as pa
-
     names = {role: columns.get(role, NPZ_NAMES.get(role, role)) for role in roles_of("features")}
     arrays: dict[str, Any] = {}
     with open_npz(path) as archive:
@@ -264,8 +264,6 @@ def matrix_from_table(path: Path, columns: Mapping[str, str]) -> tuple[Any, Name
 
 
 def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
-    import pyarrow as pa
-
     prefix = table.names["X"]
     if table.has("X"):
         values = table.table.column("X")
@@ -298,8 +296,6 @@ def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
 
 def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, str]:
     """Name the only list column of a Parquet file as X, where nothing else can be the embeddings."""
-    import pyarrow.parquet as pq
-
     if path.suffix.lower() != ".parquet" or "X" in columns:
         return columns
     what, advice = WHAT["parquet"]
@@ -313,17 +309,12 @@ def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, st
 
 
 def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     )
 
 
 def _from_lists(values: Any, column: str) -> NDArray[Any]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     lengths = pc.list_value_length(values).fill_null(0).to_numpy()
     odd = (lengths != np.bincount(lengths).argmax()) | (lengths == 0)
     if odd.any():

@@ -22,12 +22,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from scalecal.checks import InputError, ScalecalWarning, library
+from scalecal.checks import InputError, LazyModule, ScalecalWarning, library
 from scalecal.io.boundary import check_file, failure, reading
 from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
+
+pa: Any = LazyModule("pyarrow")
+pacsv: Any = LazyModule("pyarrow.csv")
+pc: Any = LazyModule("pyarrow.compute")
+pq: Any = LazyModule("pyarrow.parquet")
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -110,7 +115,6 @@ def read_table(path: str | Path, *, text: Collection[str] = ("id",)) -> pd.DataF
     {'id': ['0012', '0013'], 'p': [0.25, 0.5]}
     """
     import pandas as pd
-    import pyarrow as pa
 
     texts = {pa.string(): pd.StringDtype("pyarrow"), pa.large_string(): pd.StringDtype("pyarrow")}
     frame: pd.DataFrame = read_arrow(path, text=text).to_pandas(types_mapper=texts.get)
@@ -158,9 +162,6 @@ def iterate_arrow(
     beforehand because those of the first piece need not be those of the last, so the file must be
     regular to its end.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = Path(path)
     kind = table_kind(path)
     if kind not in ("text", "parquet"):
@@ -199,8 +200,6 @@ def column_names(path: str | Path) -> tuple[str, ...]:
     elif kind == "json":
         names = list(dict.fromkeys(key for row in _json_rows(path) for key in row))
     else:
-        import pyarrow.parquet as pq
-
         with _reading(path, "parquet"):
             names = pq.read_schema(path).names
     return _check_names(path, names)
@@ -283,8 +282,6 @@ def read_parquet(
     path: Path, columns: Sequence[str] | None = None, *, factors: Sequence[str] = ()
 ) -> Any:
     """Read a Parquet file (some columns of it), after a look at the memory that it declares."""
-    import pyarrow.parquet as pq
-
     wanted = column_names(path) if columns is None else columns
     # The file alone: `pq.read_table` would make columns of the names of its folders (a=1/t.parquet).
     with _reading(path, "parquet"), pq.ParquetFile(path, read_dictionary=list(factors)) as file:
@@ -299,8 +296,6 @@ def _usual(table: Any) -> Any:
 
     What pandas notes in a file is left out too: it would make the index of a column.
     """
-    import pyarrow as pa
-
     table = table.replace_schema_metadata(None)
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     for place, field in enumerate(table.schema):
@@ -312,8 +307,6 @@ def _usual(table: Any) -> Any:
 
 def _declared_bytes(file: Any, wanted: Collection[str]) -> int:
     """Bytes that some columns of a Parquet file take at least, by what its footer says of rows and types."""
-    import pyarrow as pa
-
     # Of the footer's other parts (`row_group(0).column(0)`) damaged ones end the process.
     fields = [field.type for field in file.schema_arrow if field.name in wanted]
     bits = sum(kind.bit_width if pa.types.is_primitive(kind) else 32 for kind in fields)
@@ -326,8 +319,6 @@ def _read_text(
     factors: Collection[str],
     keep: Callable[[str], bool] | None,
 ) -> Any:
-    import pyarrow as pa
-
     dialect = sniff(path)
     names = [n for n in _check_names(path, dialect.names) if keep is None or keep(n)]
     if path.suffix.lower() != ".gz":
@@ -356,8 +347,6 @@ def _read_text(
 @contextmanager
 def _text(path: Path, dialect: Dialect, advice: str = WHAT["text"][1]) -> Iterator[None]:
     """Read a file of text; of a table that is not regular, the first line that is not is named."""
-    import pyarrow as pa
-
     with reading(path, WHAT["text"][0], advice=advice):
         try:
             yield
@@ -409,8 +398,6 @@ def _parse(
 
     It is read block by block where its types allow it, which takes half the memory.
     """
-    import pyarrow as pa
-
     try:
         try:
             with _open_text(path, dialect, raw, kinds) as blocks:
@@ -448,8 +435,6 @@ def _open_text(
 
     With a `decimal` sign the blocks are to be taken one by one, and the file may be of any length.
     """
-    import pyarrow.csv as pacsv
-
     read = pacsv.read_csv if at_once else pacsv.open_csv
     encoding = dialect.encoding.removesuffix("-sig")  # pyarrow passes over the mark of UTF-8
     with _open_bytes(path, whole=decimal is None) as stream:
@@ -471,8 +456,6 @@ def _open_text(
 @contextmanager
 def _open_bytes(path: Path, *, whole: bool = False) -> Iterator[Any]:
     """Open a file, unpacked where it is gzipped; `whole` if all of it must fit into the memory."""
-    import pyarrow as pa
-
     with pa.input_stream(str(path), compression="detect") as stream:
         yield _Bounded(path, stream) if whole and path.suffix.lower() == ".gz" else stream
 
@@ -496,9 +479,6 @@ class _Bounded(io.RawIOBase):
 
 def _tidy(table: Any, text: Collection[str], *, decimal_commas: bool) -> Any:
     """Trim text, and turn columns of numbers with decimal commas into numbers."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for place, field in enumerate(table.schema):
         if not pa.types.is_string(field.type):
             continue
@@ -775,9 +755,6 @@ def _as_arrow(
     path: Path, kind: Kind, columns: Mapping[str, Sequence[Any]], text: Collection[str]
 ) -> Any:
     """Return columns of Python values as a table: numbers where all are, else text, trimmed."""
-    import pyarrow as pa
-    import pyarrow.csv as pacsv
-
     missing = set(pacsv.ConvertOptions().null_values)  # what an empty field of a CSV file may say
     arrays = {}
     for name, raw in columns.items():
