@@ -65,10 +65,6 @@ class Findings:
     advice: str
     warnings: list[str] = field(default_factory=list)
 
-    def note(self, message: str) -> None:
-        """Record something the user should know."""
-        self.warnings.append(message)
-
     def differ(self, message: str) -> None:
         """Record a difference from what was published, or stop there."""
         if not self.partial:

@@ -185,7 +185,7 @@ def open_table(
         cases, notes = replace(cases, y=None, classes=tuple(classes or ())), (UNLABELLED,)
     again = len(paths) - len(set(paths))
     if again:
-        findings.note(f"{again} rows name an image that another row names too")
+        findings.warnings.append(f"{again} rows name an image that another row names too")
     cases = cases.take(~missing).note(*notes, *findings.warnings)
     assert cases.paths is not None
     return ImageSet(TABLE, cases, _source(root, list(cases.paths)))

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, LazyModule, check_choice, library
+from scalecal.encoders import Encoder, LoadedEncoder, get_encoder, load_encoder
 from scalecal.engines.local import cores
 from scalecal.features.image_rows import Piece, RowPool, read_rows
 from scalecal.features.transforms import DeviceTransform, short_products
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     import torch
 
     from scalecal.datasets.image_sets import ImageSet
-    from scalecal.encoders import Encoder, LoadedEncoder
 else:
     torch = LazyModule("torch")
 
@@ -165,8 +165,6 @@ def load_anywhere(
     encoder: str | Encoder | LoadedEncoder, *, device: str, **options: Any
 ) -> LoadedEncoder:
     """Load an encoder given by name, by record, or loaded already."""
-    from scalecal.encoders import LoadedEncoder, get_encoder, load_encoder
-
     if isinstance(encoder, LoadedEncoder):
         if options["weights"] is not None:
             raise InputError("weights are given, but the encoder is loaded already")

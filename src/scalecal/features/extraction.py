@@ -79,8 +79,16 @@ class ExtractionSetup:
     machine: str
 
 
+@dataclass(frozen=True)
+class Station:
+    """What a worker keeps from task to task: its encoder, and the threads it may use."""
+
+    encoder: LoadedEncoder
+    threads: int
+
+
 def make_setup(
-    encoder: LoadedEncoder,
+    station: Station,
     *,
     images: ImageSet,
     precision: str,
@@ -92,6 +100,7 @@ def make_setup(
 
     `images` is a sample of the `n_images`.
     """
+    encoder = station.encoder
     device = encoder.device
     chosen = pick_precision(precision, device)
     options = EncodingOptions(device, chosen, 0, pick_compile(compile, encoder, n_images))
@@ -152,14 +161,6 @@ def _describe_machine(options: EncodingOptions) -> str:
 # least, so that no worker has to wait long for the last one.
 LONGEST_RUN = 16
 TASKS_PER_WORKER = 8
-
-
-@dataclass(frozen=True)
-class Station:
-    """What a worker keeps from task to task: its encoder, and the threads it may use."""
-
-    encoder: LoadedEncoder
-    threads: int
 
 
 @dataclass(frozen=True)
@@ -324,17 +325,6 @@ def _runs(missing: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple
         yield run
 
 
-def _ask(station: Station, question: Callable[[LoadedEncoder], Any]) -> Any:
-    return question(station.encoder)
-
-
-def ask_one(engine: Engine, question: Callable[[LoadedEncoder], Any], loader: Loader) -> Any:
-    """Have one worker answer ``question(encoder)``."""
-    task = partial(_ask, question=question)
-    ((_, answer),) = engine.run(_perform, [task], setup=loader, final=out_of_memory)
-    return answer
-
-
 # Shards that may wait for the disk before the encoder does: memory holds no more.
 _WRITES_AHEAD = 2
 
@@ -489,8 +479,8 @@ def extract(
         run: Callable[..., None]
         if engine == "local" and not num_gpus:
             loaded = load_anywhere(encoder, device=pick_device(device), **load)
-            setup = settle(loaded)
             threads = workers or cores()
+            setup = settle(Station(loaded, threads))
             run = partial(_run, images=images, encoder=loaded, workers=workers, strict=strict)
         else:
             if isinstance(engine, str):
@@ -507,7 +497,7 @@ def extract(
                 # Without GPUs `workers` is the number of actors.
                 workers = workers if engine.gpus else None
             loader = Loader(encoder, device, load)
-            setup = ask_one(engine, settle, loader)
+            ((_, setup),) = engine.run(_perform, [settle], setup=loader, final=out_of_memory)
             threads = engine.workers
             run = partial(
                 encode_on, engine, images=images, loader=loader, threads=workers, strict=strict

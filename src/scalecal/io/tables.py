@@ -34,11 +34,14 @@ pacsv: Any = LazyModule("pyarrow.csv")
 pc: Any = LazyModule("pyarrow.compute")
 pq: Any = LazyModule("pyarrow.parquet")
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
-PARQUET_SUFFIXES = (".parquet", ".pq")
-EXCEL_SUFFIXES = (".xlsx", ".xlsm")
-JSON_SUFFIXES = (".jsonl", ".ndjson")
 Kind = Literal["text", "parquet", "excel", "json"]
+
+SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
+    "text": (".csv", ".tsv", ".txt"),
+    "parquet": (".parquet", ".pq"),
+    "excel": (".xlsx", ".xlsm"),
+    "json": (".jsonl", ".ndjson"),
+}
 
 FIRST_ROW: Mapping[Kind, tuple[str, int]] = {
     "text": ("line", 2),
@@ -251,14 +254,8 @@ def table_kind(path: Path) -> Kind:
     """What kind of table a file is, by its name; fails unless it can be opened at all."""
     path = check_file(path, "a CSV, TSV, Parquet, Excel or JSON Lines file")
     name = path.name.lower()
-    suffixes: dict[Kind, tuple[str, ...]] = {
-        "text": TEXT_SUFFIXES,
-        "parquet": PARQUET_SUFFIXES,
-        "excel": EXCEL_SUFFIXES,
-        "json": JSON_SUFFIXES,
-    }
     plain = name.removesuffix(".gz")
-    kinds = [kind for kind, ends in suffixes.items() if plain.endswith(ends)]
+    kinds = [kind for kind, ends in SUFFIXES.items() if plain.endswith(ends)]
     if not kinds or (plain != name and kinds[0] in ("parquet", "excel")):
         other = ""
         if name.endswith((".xls", ".xlsb", ".ods", ".numbers")):
@@ -482,19 +479,15 @@ def _tidy(table: Any, text: Collection[str], *, decimal_commas: bool) -> Any:
     for place, field in enumerate(table.schema):
         if not pa.types.is_string(field.type):
             continue
-        column = table.column(place)
+        column = pc.utf8_trim_whitespace(table.column(place))
         if (
             decimal_commas
             and field.name not in text
             and column.null_count < len(column)
             and pc.all(pc.match_substring_regex(column, DECIMAL_COMMA)).as_py()
         ):
-            points = pc.replace_substring(
-                pc.utf8_trim_whitespace(column), ",", ".", max_replacements=1
-            )
+            points = pc.replace_substring(column, ",", ".", max_replacements=1)
             column = points.cast(pa.float64())
-        else:
-            column = pc.utf8_trim_whitespace(column)
         table = table.set_column(place, field.name, column)
     return table
 
