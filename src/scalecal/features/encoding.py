@@ -358,10 +358,10 @@ _BYTES_AHEAD = 1 << 31
 
 @dataclass
 class _HostBatch:
-    """One batch in (pinned) memory, its images grouped by size; `places` are rows of the batch."""
+    """One batch in (pinned) memory, its images grouped by size, each group with its rows of the batch."""
 
     rows: int
-    groups: Sequence[tuple[torch.Tensor, torch.Tensor | None]]
+    groups: Sequence[tuple[torch.Tensor, torch.Tensor]]
     n: int
     skipped: list[Skipped]
 
@@ -391,8 +391,6 @@ def _gather(pieces: Iterable[Piece], rows: int, pin: bool) -> _HostBatch:
             n += 1
     if main is None:
         return _HostBatch(rows, [], 0, skipped)
-    if not others:
-        return _HostBatch(rows, [(main[:n], None)], n, skipped)
     groups = [(main[: len(main_places)], torch.tensor(main_places))]
     for shape, placed in others.items():
         host = torch.empty((len(placed), *shape), dtype=torch.uint8, pin_memory=pin)
@@ -478,7 +476,6 @@ def _on_accelerator(
             return network(network.transform(moved[0][0]))
         ready = torch.empty((batch.n, 3, crop, crop), device=device)
         for pixels, places in moved:
-            assert places is not None
             ready[places.to(device)] = network.transform(pixels)
         return network(ready)
 

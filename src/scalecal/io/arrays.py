@@ -109,11 +109,7 @@ class Npz:
             if name in self._members:
                 raise InputError(f"{path} holds two arrays called {name!r}: save it again")
             self._members[name] = info
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the arrays."""
-        return tuple(self._members)
+        self.names = tuple(self._members)
 
     def read(self, name: str) -> NDArray[Any]:
         """Return an array in the machine's byte order; a large one that is stored plainly is mapped."""

@@ -203,17 +203,14 @@ class ShardedArray:
         Number type of all of them.
     """
 
+    ndim = 2
+
     def __init__(self, files: list[Path], counts: list[int], dim: int, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
         self._files, self._counts = files, counts
         self._ends = np.cumsum(counts)
         self.shape = (int(self._ends[-1]), dim)
         self._maps: dict[int, NDArray[Any]] = {}
-
-    @property
-    def ndim(self) -> int:
-        """Always 2."""
-        return 2
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -582,7 +579,7 @@ def _open_plain(path: str, flags: int) -> int:
     return os.open(path, flags | guards, 0o666)
 
 
-class StoreWriter:
+class StoreWriter(contextlib.AbstractContextManager["StoreWriter"]):
     """Writes a feature folder, or goes on with one begun with the same settings; a context manager.
 
     Parameters
@@ -645,6 +642,8 @@ class StoreWriter:
         }
         self.path = path
         self.table = table
+        self.n_images = len(table)  # read or not
+        self.ranges = shard_ranges(self.n_images, self.settings["shard_rows"])
         self.complete = False
         self.damaged: tuple[str, ...] = ()
         self._began = False
@@ -658,9 +657,6 @@ class StoreWriter:
             with disk_errors(path):
                 (path / SHARDS).mkdir(exist_ok=True)
             self._stack = stack.pop_all()
-
-    def __enter__(self) -> StoreWriter:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()  # another run may take the folder up
@@ -725,7 +721,7 @@ class StoreWriter:
 
     def _set_changed_shards_aside(self) -> None:
         """Have shards of an unfinished folder made again that were changed since they were written."""
-        for shard, start, stop in self.shard_ranges():
+        for shard, start, stop in self.ranges:
             note, data = self._note_of(shard, start, stop), self.path / shard_name(shard)
             if note is not None and file_hash(data) != note.sha256:
                 self.log(f"{data.name} is damaged: done again, the old kept as *.damaged")
@@ -740,22 +736,13 @@ class StoreWriter:
         with disk_errors(file), open(file, "a", encoding="utf-8", opener=_open_plain) as log:
             log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {line}\n")
 
-    @property
-    def n_images(self) -> int:
-        """Images in the set, read or not."""
-        return len(self.table)
-
-    def shard_ranges(self) -> list[tuple[int, int, int]]:
-        """Return (shard, first row, one past the last row) of every shard."""
-        return shard_ranges(self.n_images, self.settings["shard_rows"])
-
     def missing(self) -> list[tuple[int, int, int]]:
         """Return the shards that are not there yet."""
         if self.complete:
             return []
         return [
             (shard, start, stop)
-            for shard, start, stop in self.shard_ranges()
+            for shard, start, stop in self.ranges
             if self._note_of(shard, start, stop) is None
         ]
 
@@ -769,7 +756,7 @@ class StoreWriter:
         self, shard: int, features: NDArray[Any], skipped: Sequence[Skipped] = ()
     ) -> None:
         """Write one shard: the embeddings of its images that could be read, in order."""
-        _, start, stop = self.shard_ranges()[shard]
+        _, start, stop = self.ranges[shard]
         expected = (stop - start - len(skipped), self.settings["dim"])
         if features.shape != expected:
             raise InputError(f"shard {shard} must have shape {expected}, got {features.shape}")
@@ -801,7 +788,7 @@ class StoreWriter:
             return read_manifest(self.path)
         entries: list[dict[str, Any]] = []
         skipped: list[tuple[int, str, str]] = []
-        for shard, start, stop in self.shard_ranges():
+        for shard, start, stop in self.ranges:
             note = self._note_of(shard, start, stop)
             if note is None:
                 raise InputError(
@@ -852,6 +839,6 @@ class StoreWriter:
         return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
     def _remove_shards(self) -> None:
-        for shard, _, _ in self.shard_ranges():
+        for shard, _, _ in self.ranges:
             for file in shard_files(self.path, shard):
                 file.unlink(missing_ok=True)
