@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Self
+from typing import IO, Any, Literal, Self
 from unicodedata import normalize
 from zipfile import BadZipFile, ZipFile
 
@@ -40,12 +40,8 @@ _END = 1 << 14
 _LARGEST_MEMBER = 1 << 28
 
 
-class Piece(NamedTuple):
-    """One file of a source, for hashing: a name free of the machine, its size, its content's hash."""
-
-    name: str
-    size: int
-    digest: str
+Piece = tuple[str, int, str]
+"""One file of a source, for hashing: a name free of the machine, its size, its content's hash."""
 
 
 def _hash_stream(handle: Any, size: int, *, full: bool) -> str:
@@ -63,7 +59,7 @@ def _piece(name: str, path: str, opened: Callable[[], tuple[IO[bytes], int]], fu
     try:
         handle, size = opened()
         with handle:
-            return Piece(name, size, _hash_stream(handle, size, full=full))
+            return name, size, _hash_stream(handle, size, full=full)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -151,7 +147,7 @@ class FileSource(_FilePerRow):
                 yield _piece(name, path, partial(self._open, row), full)
             except InputError as error:
                 self._check_home(row)
-                yield Piece(name, -1, error.reason if isinstance(error, ImageError) else "")
+                yield name, -1, error.reason if isinstance(error, ImageError) else ""
 
 
 def zip_members(archive: Path) -> list[str]:
@@ -309,7 +305,7 @@ class ArraySource:
             opened = partial(_open_file, block.path)
             yield _piece(f"{block.path.name}/{block.key}", str(block.path), opened, full)
         order = self.positions.astype("<i8").tobytes()
-        yield Piece("positions", len(order), sha256(order).hexdigest())
+        yield "positions", len(order), sha256(order).hexdigest()
 
 
 def image_block(path: Path, key: str) -> Block:

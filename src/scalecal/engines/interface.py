@@ -61,6 +61,7 @@ class Engine(AbstractContextManager["Engine"]):
     workers: int
     gpus: bool
 
+    @abc.abstractmethod
     def run(
         self,
         work: Work,
@@ -76,8 +77,6 @@ class Engine(AbstractContextManager["Engine"]):
         process errors are raised), so it must be safe to repeat. An `InputError`, or an error for
         which `final` is true, ends the run at once; results that were yielded before stand.
         """
-
-        raise NotImplementedError
 
     def __exit__(self, *exc: object) -> None:
         """Stop the workers."""

@@ -15,7 +15,7 @@ import os
 import platform
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -198,10 +198,9 @@ class Finished:
 
 @dataclass(frozen=True)
 class Shards:
-    """One task: neighbouring shards, as (number, rows), and their images alone; `start` is the first."""
+    """One task: neighbouring shards, as (number, first row, one past the last), and their images alone."""
 
-    numbers: tuple[tuple[int, int], ...]
-    start: int
+    shards: Sequence[tuple[int, int, int]]
     images: ImageSet
     options: EncodingOptions
     folder: Folder
@@ -214,21 +213,20 @@ class Shards:
         Where the folder is not seen, one shard is sent back; the caller will ask for the others.
         """
         here = (self.folder.path / self.folder.mark).exists()
+        first = self.shards[0][1]
         done: list[Finished] = []
         todo: list[tuple[int, int, int]] = []
-        place = 0
-        for number, rows in self.numbers:
-            if here and shard_note(self.folder.path, number, rows) is not None:
+        for number, start, stop in self.shards:
+            if here and shard_note(self.folder.path, number, start, stop) is not None:
                 # By a worker that was lost after it had written.
-                done.append(Finished(number, rows))
+                done.append(Finished(number, stop - start))
             else:
-                todo.append((number, place, place + rows))
-            place += rows
+                todo.append((number, start, stop))
         if not here:
             del todo[1:]
         encoded = encode_shards(
             self.images,
-            [(start, stop) for _, start, stop in todo],
+            [(start - first, stop - first) for _, start, stop in todo],
             station.encoder,
             replace(self.options, device=station.encoder.device),
             workers=self.threads or station.threads,
@@ -236,18 +234,18 @@ class Shards:
         )
         with contextlib.closing(encoded):
             for (number, _, _), shard in zip(todo, encoded, strict=True):
-                done.append(self._finish(number, shard, here))
+                done.append(self._finish(number, shard, here, first))
         return done
 
-    def _finish(self, number: int, shard: EncodedShard, here: bool) -> Finished:
+    def _finish(self, number: int, shard: EncodedShard, here: bool, first: int) -> Finished:
         rows = shard.stop - shard.start
-        skipped = tuple(replace(s, row=s.row + self.start) for s in shard.skipped)
+        skipped = tuple(replace(s, row=s.row + first) for s in shard.skipped)
         if not here:
             with np.errstate(over="ignore"):  # an overflow is found, and named, when it is written
                 features = shard.features.astype(self.folder.dtype)
             return Finished(number, rows, features, skipped)
         ids = self.images.cases.ids[shard.start : shard.stop]
-        start = self.start + shard.start
+        start = first + shard.start
         path, dtype = self.folder.path, self.folder.dtype
         write_shard(path, number, shard.features, ids, skipped, start=start, dtype=dtype)
         return Finished(number, rows)
@@ -288,8 +286,7 @@ def encode_on(
         while missing:
             tasks = (
                 Shards(
-                    tuple((number, stop - start) for number, start, stop in run),
-                    run[0][1],
+                    run,
                     images.take(slice(run[0][1], run[-1][2])),
                     options,
                     folder,

@@ -465,8 +465,8 @@ class Note(msgspec.Struct):
     skipped: list[tuple[int, str, str]]
 
 
-def shard_note(path: Path, shard: int, n_images: int) -> Note | None:
-    """Return the note of a shard of so many images that is there, whole; None where it must be made."""
+def shard_note(path: Path, shard: int, start: int, stop: int) -> Note | None:
+    """Return the note of a shard that is there, whole, of some rows; None where it must be made."""
     data, note_file = shard_files(path, shard)
     if not (data.is_file() and note_file.is_file()):
         return None
@@ -474,7 +474,9 @@ def shard_note(path: Path, shard: int, n_images: int) -> Note | None:
         note = read_document(note_file, Note)
     except InputError:
         return None
-    if note.rows + len(note.skipped) != n_images or data.stat().st_size != note.bytes:
+    if note.rows + len(note.skipped) != stop - start or data.stat().st_size != note.bytes:
+        return None
+    if not all(start <= row < stop for row, _, _ in note.skipped):
         return None
     return note
 
@@ -722,7 +724,7 @@ class StoreWriter(contextlib.AbstractContextManager["StoreWriter"]):
     def _set_changed_shards_aside(self) -> None:
         """Have shards of an unfinished folder made again that were changed since they were written."""
         for shard, start, stop in self.ranges:
-            note, data = self._note_of(shard, start, stop), self.path / shard_name(shard)
+            note, data = shard_note(self.path, shard, start, stop), self.path / shard_name(shard)
             if note is not None and file_hash(data) != note.sha256:
                 self.log(f"{data.name} is damaged: done again, the old kept as *.damaged")
                 set_aside(data)
@@ -743,14 +745,8 @@ class StoreWriter(contextlib.AbstractContextManager["StoreWriter"]):
         return [
             (shard, start, stop)
             for shard, start, stop in self.ranges
-            if self._note_of(shard, start, stop) is None
+            if shard_note(self.path, shard, start, stop) is None
         ]
-
-    def _note_of(self, shard: int, start: int, stop: int) -> Note | None:
-        note = shard_note(self.path, shard, stop - start)
-        if note is None or not all(start <= row < stop for row, _, _ in note.skipped):
-            return None
-        return note
 
     def write_shard(
         self, shard: int, features: NDArray[Any], skipped: Sequence[Skipped] = ()
@@ -789,7 +785,7 @@ class StoreWriter(contextlib.AbstractContextManager["StoreWriter"]):
         entries: list[dict[str, Any]] = []
         skipped: list[tuple[int, str, str]] = []
         for shard, start, stop in self.ranges:
-            note = self._note_of(shard, start, stop)
+            note = shard_note(self.path, shard, start, stop)
             if note is None:
                 raise InputError(
                     f"{self.path} is not finished: {len(self.missing())} shards are missing"
