@@ -289,12 +289,12 @@ def encode_shards(
             run(images, ranges, encoder, network, workers or cores(), strict)
         ) as batches,
     ):
-        for batch in batches:
-            parts.append(batch.features)
-            skipped += batch.skipped
-            rows += batch.rows
+        for done, features, unread in batches:
+            parts.append(features)
+            skipped += unread
+            rows += done
             if on_batch is not None:
-                on_batch(batch.rows)
+                on_batch(done)
             start, stop = waiting[0]
             if rows == stop - start:
                 yield EncodedShard(start, stop, np.concatenate(parts), skipped)
@@ -302,13 +302,8 @@ def encode_shards(
                 parts, skipped, rows = [], [], 0
 
 
-@dataclass
-class _EncodedBatch:
-    """The embeddings of the readable images of a few rows."""
-
-    rows: int
-    features: NDArray[np.float32]
-    skipped: list[Skipped]
+_EncodedBatch = tuple[int, NDArray[np.float32], list[Skipped]]
+"""A number of rows, and of their images the embeddings of those that could be read and the others."""
 
 
 def _on_cpu(
@@ -326,7 +321,7 @@ def _on_cpu(
             with torch.inference_mode():
                 batch = network.transform(torch.from_numpy(np.stack(list(piece.images))))
                 features = network(batch).numpy()
-        return _EncodedBatch(stop - start, features, piece.skipped)
+        return stop - start, features, piece.skipped
 
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -483,7 +478,7 @@ def _on_accelerator(
         event, host, rows, skipped = launched.popleft()
         if event is not None:
             event.synchronize()
-        return _EncodedBatch(rows, host.numpy(), skipped)
+        return rows, host.numpy(), skipped
 
     try:
         for batch in incoming:

@@ -163,18 +163,16 @@ LONGEST_RUN = 16
 TASKS_PER_WORKER = 8
 
 
-@dataclass(frozen=True)
-class Loader:
-    """How a worker gets its encoder: by name, by record, or as it is."""
-
-    encoder: str | Encoder | LoadedEncoder
-    device: str | None
-    options: dict[str, Any]
-
-    def __call__(self, worker: Worker) -> Station:
-        """Load the encoder on the worker's own card, else on the device that was named."""
-        where = pick_device(worker.device or self.device)
-        return Station(load_anywhere(self.encoder, device=where, **self.options), worker.threads)
+def load_station(
+    worker: Worker,
+    *,
+    encoder: str | Encoder | LoadedEncoder,
+    device: str | None,
+    options: dict[str, Any],
+) -> Station:
+    """Load an encoder on the worker's own card, else on the device that was named."""
+    where = pick_device(worker.device or device)
+    return Station(load_anywhere(encoder, device=where, **options), worker.threads)
 
 
 @dataclass(frozen=True)
@@ -273,7 +271,7 @@ def encode_on(
     *,
     store: StoreWriter,
     images: ImageSet,
-    loader: Loader,
+    loader: Callable[[Worker], Station],
     options: EncodingOptions,
     threads: int | None,
     strict: bool,
@@ -493,7 +491,7 @@ def extract(
                 )
                 # Without GPUs `workers` is the number of actors.
                 workers = workers if engine.gpus else None
-            loader = Loader(encoder, device, load)
+            loader = partial(load_station, encoder=encoder, device=device, options=load)
             ((_, setup),) = engine.run(_perform, [settle], setup=loader, final=out_of_memory)
             threads = engine.workers
             run = partial(
