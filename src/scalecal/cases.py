@@ -30,10 +30,18 @@ __all__ = [
     "array_hash",
     "leakage_note",
     "left_out_note",
+    "rows_of",
 ]
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
+
+
+def rows_of(column: NDArray[Any] | None, rows: Rows) -> Any:
+    """Return some rows of a column; None where there is no column."""
+    if column is None:
+        return None
+    return column[rows]
 
 
 @dataclass(frozen=True, eq=False)

@@ -394,7 +394,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     plainly = audit.times is None and audit.reweighted is None
     if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
         tried = try_candidates(whole)
-    drawn = None
+    drawn = Resampled([whole], **options)
     if tried is not None:
         found = tried.meta["candidates"]
         whole = replace(tried, meta=whole.meta)
@@ -422,7 +422,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
         for chosen in whole.methods[1:]:
             shown[chosen] = audit_predictions(whole.of(chosen), **options)
             core["audits"][chosen] = audit_facts(shown[chosen])
-        facts, _ = _method_facts(whole, drawn or Resampled([whole], **options), options)
+        facts, _ = _method_facts(whole, shown, drawn, options)
         return facts | _shown_facts(whole, shown, core)
 
     return Evaluation(whole, made, core, None, more)
@@ -539,7 +539,7 @@ def evaluate(
     core |= {"kind": kind, "judged": judged, "seed": whole.seeds(base)[0]}
     core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
     core["about"] |= dict(whole.calibration.get("about") or {})
-    facts, results = _method_facts(whole, drawn, options, voted=voted, advance=advance)
+    facts, results = _method_facts(whole, audits, drawn, options, voted=voted, advance=advance)
     core |= facts
     if kind == "comparison":
         judge_by = "vote_nll"
@@ -646,6 +646,7 @@ def _best(core: Facts) -> str | None:
 
 def _method_facts(
     whole: Predictions,
+    audits: Mapping[str, Audit],
     drawn: Resampled,
     options: Mapping[str, Any],
     *,
@@ -655,7 +656,14 @@ def _method_facts(
     """Facts by method: means over seeds, nulls, changes, softening, shares; and the results behind them."""
     nulls: dict[str, Nulls] = {}
     for method in whole.methods:
-        nulls[method] = draw_nulls(whole, method, **options)
+        seeds = whole.seeds(method)
+        # The audit of a method's only seed has drawn them: several seeds share as many draws.
+        if method in audits and len(seeds) == 1:
+            nulls[method] = {
+                seeds[0]: {"overall": audits[method].drawn_ece(), **audits[method].nulls}
+            }
+        else:
+            nulls[method] = draw_nulls(whole, method, **options)
         advance(0.25 / len(whole.methods))
     own_nulls = nulls.get("none") if whole.stratum_names else None
     results = score_cell(whole, nulls=own_nulls, **options)

@@ -35,13 +35,13 @@ from scalecal.checks import (
     check_positive_int,
     check_probs,
 )
-from scalecal.evaluation.audits import Audit, cases_of, of_two
+from scalecal.evaluation.audits import Audit, cases_of
 from scalecal.evaluation.candidates import NOTHING, Material, labels_tried
 from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.evaluation.judging import lowest
 from scalecal.io.boundary import parse_document, read_document
 from scalecal.io.store import plain
-from scalecal.metrics.arguments import as_table
+from scalecal.metrics.arguments import as_table, of_two
 from scalecal.panel import check_sizes, split_probability
 from scalecal.readers import Readers
 
