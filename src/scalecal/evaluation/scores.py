@@ -10,6 +10,7 @@ no interval (it would be wrong), only differences between methods on the same ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -243,7 +244,9 @@ class Resampled:
         group: dict[str, str] = {}
         for cell in cells:
             groups = cell.cases.groups
-            own = [""] * cell.cases.n if groups is None else groups.values.tolist()
+            own = [""] * cell.cases.n
+            if groups is not None:
+                own = groups.values.tolist()
             for name, value in zip(cell.cases.names.tolist(), own, strict=True):
                 group.setdefault(name, value)
         place = {name: i for i, name in enumerate(group)}
@@ -254,10 +257,16 @@ class Resampled:
         grouped = all(cell.cases.groups is not None for cell in cells)
         values = list(group.values()) if grouped else None
         self._units = Units.of(len(place), groups=values, seed=seed)
+        self._draws = n_resamples, seed
+        self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
+
+    @cached_property
+    def _weights(self) -> NDArray[np.float32]:
+        """How often each unit is drawn, (resamples, units)."""
+        n_resamples, seed = self._draws
         drawn = list(bootstrap_weights(self._units.count, n_resamples, np.random.default_rng(seed)))
         # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
-        self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
-        self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
+        return np.concatenate(drawn).astype(np.float32)
 
     def encoders(self, *methods: str) -> list[str]:
         """Encoders that have predictions of all these methods."""
