@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.cases import Answers, Features
+from scalecal.cases import Answers, Features, rows_of
 from scalecal.checks import Float, InputError, Int
 from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.changes import READS, AtKappa, Losses, VotedCurve
@@ -82,7 +82,7 @@ def voted_curve(
         test = tested[seed]
         at_test = probe.logits(data.X, test)
         y, counts = cases.y[test], cases.votes[test]
-        sizes = None if behind is None else behind[test]
+        sizes = rows_of(behind, test)
         votes = cases.votes[rows]
         rng = np.random.default_rng([seed, len(rows)])
         at_kappa = wrong_kappas(data, rows, logits, at_test, test, readers)
@@ -91,6 +91,7 @@ def voted_curve(
         sums: dict[tuple[int, str], list[Losses]] = {}
         for draw in range(N_DRAWS):
             order, single = draw_order(votes, rng)
+            read = {"panel": votes, "single": single}
             for n in sorted({n for n in voted if n > 0}):
                 if n > len(order):
                     short[n] = len(order)
@@ -98,7 +99,7 @@ def voted_curve(
                 for reads in READS:
                     seen = np.zeros_like(votes)
                     chosen = order[:n]
-                    seen[chosen] = votes[chosen] if reads == "panel" else single[chosen]
+                    seen[chosen] = read[reads][chosen]
                     try:
                         fitted = fit_calibrator(
                             METHODS[VOTED], data, rows, logits, readers, votes=seen, interval=False
@@ -123,8 +124,10 @@ def voted_curve(
         for n, most in short.items()
     ]
     notes += [f"Some draws of {why} were left out." for why in sorted(failed)[:3]]
-    whole = all(len(by_seed) == len(probes) for by_seed in by_kappa.values())
-    return VotedCurve(scores, losses, notes, by_kappa if whole else {})
+    # Means over seeds must be of the same seeds for every kappa.
+    if any(len(by_seed) < len(probes) for by_seed in by_kappa.values()):
+        by_kappa = {}
+    return VotedCurve(scores, losses, notes, by_kappa)
 
 
 def wrong_kappas(
