@@ -628,7 +628,8 @@ class Predictions:
 
     def groups_of(self, index: Int) -> Int | None:
         """Return the groups of the cases at `index` as codes, or None without groups."""
-        return rows_of(self.cases.group_codes, index)
+        codes: Int | None = rows_of(self.cases.group_codes, index)
+        return codes
 
     @property
     def variants(self) -> Mapping[str, str]:

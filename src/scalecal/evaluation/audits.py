@@ -412,7 +412,9 @@ def _add_null(
     advance: Callable[[float], object],
 ) -> tuple[dict[str, Float], dict[str, Float]]:
     """Add each stratum's null to its row; return its draws, and where its bins lie under it."""
-    strata, nulls, bars = predictions.cases.strata, {}, {}
+    strata = predictions.cases.strata
+    nulls: dict[str, Float] = {}
+    bars: dict[str, Float] = {}
     if strata is None:
         return nulls, bars
     event = read_hard_event(predictions.y, predictions.p)

@@ -318,7 +318,7 @@ def _yield(y: Any, p: Float, w: Float) -> Row:
     for threshold in REFERRED_BELOW:
         below = confidence < threshold
         referred, saved = float(w @ below), float(w @ (below & wrong))
-        row = {"threshold": threshold, "sent": round(referred), "avoided": round(saved)}
+        row: Row = {"threshold": threshold, "sent": round(referred), "avoided": round(saved)}
         row |= {"per_case": None, "n": n, "errors": errors}
         if referred:
             row["per_case"] = saved / referred
@@ -390,15 +390,13 @@ def benefit_rows(
                 "threshold": threshold,
                 "prevalence": float(positives[:, 0].sum() / n),
                 "treated": float(cases[:, j + 1].sum() / n),
-                **dict(
-                    zip(
-                        ("net_benefit", "net_benefit_low", "net_benefit_high"),
-                        over_none,
-                        strict=True,
-                    )
-                ),
+                "net_benefit": over_none[0],
+                "net_benefit_low": over_none[1],
+                "net_benefit_high": over_none[2],
                 "treat_all": float(every[:, j].sum() / n),
-                **dict(zip(("gain", "gain_low", "gain_high"), gain, strict=True)),
+                "gain": gain[0],
+                "gain_low": gain[1],
+                "gain_high": gain[2],
             }
         )
     return rows
@@ -457,6 +455,12 @@ def decision_frame(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> pd.DataF
     return pd.DataFrame(decision_rows(audit, thresholds), columns=DECISION_COLUMNS)
 
 
+def _point(row: Row) -> Row:
+    """What the table beside a decision curve says of a threshold."""
+    said = ("threshold", "treated", "net_benefit", "net_benefit_low", "net_benefit_high")
+    return {k: row[k] for k in (*said, "gain", "gain_low", "gain_high")}
+
+
 def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:
     """Decision curves of the audited methods, a panel for labels and for votes in each stratum.
 
@@ -481,17 +485,12 @@ def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:
                     "methods": [],
                 },
             )
-            ends = [f"{k}{end}" for k in ("net_benefit", "gain") for end in ("", "_low", "_high")]
             panel["methods"].append(
                 {
                     "method": method,
                     "probability": first["probability"],
                     "net_benefit": [round(row["net_benefit"], 5) for row in rows],
-                    "table": [
-                        {k: row[k] for k in ("threshold", "treated", *ends)}
-                        for row in rows
-                        if row["threshold"] in CHOSEN
-                    ],
+                    "table": [_point(row) for row in rows if row["threshold"] in CHOSEN],
                 }
             )
     return list(panels.values())

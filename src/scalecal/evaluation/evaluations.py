@@ -164,11 +164,11 @@ class Evaluation:
         audits = {"": self.audit}
         if self.core["kind"] == "files":
             audits = dict(self.audits)
-        return [
-            replace(failure, model=name)
-            for name, audit in audits.items()
-            for failure in gate_failures(conditions, audit.rows, audit.difficulty)
-        ]
+        failures = []
+        for name, audit in audits.items():
+            for failure in gate_failures(conditions, audit.rows, audit.difficulty):
+                failures.append(replace(failure, model=name))
+        return failures
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per stratum; the columns are explained in `scalecal.metrics.COLUMNS`."""
@@ -606,10 +606,9 @@ def _recommended(core: Facts) -> Facts | None:
         if method != core["baseline"] and not barred:
             allowed.append(method)
     rows = {r["method"]: r for r in core["rows"] if r["stratum"] == "overall"}
-    losses = {
-        metric: {m: rows[m][metric] for m in allowed if metric in rows[m]}
-        for metric in ("nll", "vote_nll")
-    }
+    losses = {}
+    for metric in ("nll", "vote_nll"):
+        losses[metric] = {m: rows[m][metric] for m in allowed if metric in rows[m]}
     made = {m: {"overall": rows[m]["changes"]} for m in rows}
     return recommend(losses, made, baseline=core["baseline"])
 

@@ -373,7 +373,10 @@ def calibrate_predictions(
     with warnings.catch_warnings(record=True) as caught, labelled.messages():
         warnings.simplefilter("always", ScalecalWarning)
         fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
-    notes = [f"{text[:1].upper()}{text[1:]}." for text in (str(w.message) for w in caught)]
+    notes = []
+    for warning in caught:
+        text = str(warning.message)
+        notes.append(f"{text[:1].upper()}{text[1:]}.")
     n_folds = int(fold.max()) + 1
     labels = labels_tried(data, method)
     before = labelled.only

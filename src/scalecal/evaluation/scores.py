@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal import metrics
-from scalecal.cases import BASELINE, Answers, Predictions
+from scalecal.cases import BASELINE, Answers, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess
@@ -81,9 +81,7 @@ def samples_in(
     about: dict[str, Any] = {"groups": cell.groups_of(inside.index), "n_bins": n_bins}
     if weights is not None:
         about |= {"weights": weights[rows], "importance": True}
-    votes = cell.cases.votes
-    if votes is not None:
-        votes = votes[inside.index]
+    votes = rows_of(cell.cases.votes, inside.index)
     return samples_of(cell.y[inside.index], inside, votes, **about)
 
 
@@ -250,10 +248,10 @@ class Resampled:
             for name, value in zip(cell.cases.names.tolist(), own, strict=True):
                 group.setdefault(name, value)
         place = {name: i for i, name in enumerate(group)}
-        self._rows: dict[str, Int] = {
-            cell.encoder: np.array([place[name] for name in cell.cases.names.tolist()])
-            for cell in cells
-        }
+        self._rows: dict[str, Int] = {}
+        for cell in cells:
+            rows = [place[name] for name in cell.cases.names.tolist()]
+            self._rows[cell.encoder] = np.array(rows)
         grouped = all(cell.cases.groups is not None for cell in cells)
         values = list(group.values()) if grouped else None
         self._units = Units.of(len(place), groups=values, seed=seed)
@@ -303,19 +301,21 @@ class Resampled:
             size = np.bincount(units.code, minlength=len(present)).astype(np.float64)
             cases.update(here.tolist())
             used.update(present[size > 0].tolist())
-            counts = None if cell.cases.votes is None else cell.cases.votes[here]
-            sums = [
-                case_sums(
-                    cell.y[here],
-                    own.p,
-                    counts,
-                    units=units,
-                    n_bins=self._n_bins,
-                    reader=own.p_reader,
-                    rho=own.rho,
+            counts = rows_of(cell.cases.votes, here)
+            sums = []
+            for _, part in parts:
+                own = part.take(inside)
+                sums.append(
+                    case_sums(
+                        cell.y[here],
+                        own.p,
+                        counts,
+                        units=units,
+                        n_bins=self._n_bins,
+                        reader=own.p_reader,
+                        rho=own.rho,
+                    )
                 )
-                for own in (part.take(inside) for _, part in parts)
-            ]
             names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
             matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)
             drawn = (self._weights[:, present] @ matrix.astype(np.float32)).astype(np.float64)

@@ -205,13 +205,14 @@ def selection_draws(
     place = _logit(p) + 1e-7 * (rng.random(len(p)) - 0.5)
     bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
     # First cells of the strata of all cases, those labelled 0 first, each label in the order of place.
-    cells, starts, sizes = [], [], []
+    cells: list[Int] = []
+    starts, sizes = [], []
     for label in (0, 1):
         order = np.flatnonzero(labels == label)
         order = order[np.argsort(place[order])]
         k = min(n_neighbours, len(order))
         sizes.append(k)
-        starts.append(_nearest_window(place[order], place, k) + sum(map(len, cells)))
+        starts.append(_nearest_window(place[order], place, k) + sum(len(row) for row in cells))
         # One more stratum for cases that have none.
         cells.append(np.where(code[order] < 0, n_strata, code[order]).astype(np.intp) * n_bins)
     cell_of = np.concatenate(cells)

@@ -315,8 +315,11 @@ def run_grid(
         _chance_note(probes[first, seed], data, parts(data, seed)[1], tested[seed])
         for seed in chosen
     )
-    pairs = [(name, seed) for name in run if name not in left_out for seed in chosen]
-    order = {pair: predictions[pair] for pair in pairs}
+    # Those that were left out with one seed are left out with all, so that methods stay paired.
+    order: dict[tuple[str, int], Answers] = {}
+    for name in run:
+        if name not in left_out:
+            order |= {(name, seed): predictions[name, seed] for seed in chosen}
     if not order:
         raise InputError(
             "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
