@@ -66,6 +66,8 @@ class Audit:
         What was audited, kept for comparing, merging and drawing.
     units
         What is resampled: cases or groups, with the cases' weights.
+    reweighted
+        All cases with the weights of their classes; None where they stand for themselves.
     by_votes
         Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
     nulls
@@ -82,6 +84,7 @@ class Audit:
     notes: list[str]
     predictions: Predictions = field(repr=False)
     units: Units = field(repr=False)
+    reweighted: Reweighted | None = field(default=None, repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
     nulls: dict[str, Float] = field(default_factory=dict, repr=False)
@@ -124,15 +127,6 @@ class Audit:
     def times(self) -> Float | None:
         """How many cases each row of the predictions stands for; None: one."""
         return self.units.times
-
-    @cached_property
-    def reweighted(self) -> Reweighted | None:
-        """All cases with the weights of their classes; None where they stand for themselves."""
-        if self.units.importance is None:
-            return None
-        return Reweighted(
-            self.predictions.y, self.predictions.p, self.meta["prevalence"], self.units.group
-        )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -343,6 +337,7 @@ def audit_predictions(
         notes,
         predictions,
         units,
+        reweighted,
         difficulty=difficulty,
         nulls=nulls,
         null_bars=null_bars,

@@ -23,7 +23,7 @@ from scipy.special import logit
 from scalecal.cases import Predictions, rows_of
 from scalecal.checks import MOST_RHO, Float, Int, as_rng
 from scalecal.evaluation.audits import Audit
-from scalecal.evaluation.cells import weights_of
+from scalecal.evaluation.cells import reweighted
 from scalecal.evaluation.changes import Row, null_band
 from scalecal.inference.units import Units, unit_interval
 from scalecal.metrics.arguments import blocks, event_probs, read_event, read_hard_event
@@ -283,14 +283,15 @@ def referral_curves(cell: Predictions, methods: Sequence[str]) -> list[Row]:
         panel: Row = {"stratum": stratum, "methods": []}
         for method in methods:
             part = cell.first(method)
-            w, inside = weights_of(cell, part), cell.inside(part.index, stratum)
+            weighted, inside = reweighted(cell, part), cell.inside(part.index, stratum)
             part = part.take(inside)
             if len(part.index) == 0:
                 continue
             panel["n"] = len(part.index)
             own = np.ones(panel["n"])
-            if w is not None:
-                own = w[inside] * panel["n"] / w[inside].sum()
+            if weighted is not None:
+                w = weighted.each[inside]
+                own = w * panel["n"] / w.sum()
             panel["methods"].append({"method": method, **_yield(cell.y[part.index], part.p, own)})
         if panel["methods"]:
             out.append(panel)

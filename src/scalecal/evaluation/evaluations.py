@@ -385,9 +385,9 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     whole = _at_prevalence(whole, audit.meta.get("prevalence"))
     # Of very many strata only those of most cases are shown.
     whole = replace(whole, cases=whole.cases.with_strata(audit.shown_strata))
-    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+    options = audit.options
     made = {method: audit}
-    core = _core_facts(whole, made, options) | {"kind": "audit", "event": audit.meta["event"]}
+    core = _core_facts(whole, made, options) | {"kind": "audit"}
     core |= {"recommended": None, "candidates": {}, "softening": {}, "rows": []}
     tried = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
@@ -441,7 +441,6 @@ def _core_facts(
 ) -> Facts:
     """What every evaluation says of itself."""
     cases, base = whole.cases, whole.baseline
-    first = whole.first(base)
     parts = [part for part in (whole.dataset, whole.encoder) if part]
     if whole.shift is not None:
         parts.append("trained on {}, tested on {}".format(*whole.shift))
@@ -450,9 +449,9 @@ def _core_facts(
         "dataset": whole.dataset,
         "encoder": whole.encoder or None,
         "classes": list(cases.classes),
-        "event": "positive class" if first.p.ndim == 1 else "top class is right",
+        "event": audits[base].meta["event"],
         "n": cases.n,
-        "n_test": len(first),
+        "n_test": len(whole.first(base)),
         "n_seeds": len(whole.seeds(base)),
         **options,
         "resampled": "cases" if cases.groups is None else "groups",

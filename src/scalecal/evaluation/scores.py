@@ -21,7 +21,7 @@ from scalecal.cases import BASELINE, Answers, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess
-from scalecal.evaluation.cells import reweighted, weights_of
+from scalecal.evaluation.cells import reweighted
 from scalecal.evaluation.rows import case_sums, label_sample, sum_values
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.selection import selection_null
@@ -183,7 +183,9 @@ def score_cell(
         head = (cell.dataset, cell.encoder, method, trained)
         advance(1 / len(cell.answers))
         errors = {}
-        weighted, weights = reweighted(cell, part), weights_of(cell, part)
+        weighted, weights = reweighted(cell, part), None
+        if weighted is not None:
+            weights = weighted.each
         for stratum in ("overall", *cell.stratum_names):
             samples = samples_in(cell, part, stratum, weights=weights, n_bins=n_bins)
             if samples is None:
