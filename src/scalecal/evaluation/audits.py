@@ -27,6 +27,7 @@ from scalecal.checks import (
     check_probs,
     check_same_length,
 )
+from scalecal.evaluation.changes import null_band
 from scalecal.evaluation.rows import TESTS, label_sample, score
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws
@@ -430,11 +431,7 @@ def _add_null(
     for number, (row, column) in enumerate(zip(rows[1:], drawn.ece.T, strict=True)):
         finite = column[np.isfinite(column)]
         if row["n"] and len(finite):
-            low, high = np.quantile(finite, [0.05, 0.95])
-            row |= {
-                "null": float(finite.mean()),
-                "null_low": float(low),
-                "null_high": float(high),
+            row |= null_band([finite]) | {
                 "null_rank": float((finite < row["ece"]).mean()),
                 "p_null": rank_p(finite, row["ece"]),
             }

@@ -244,7 +244,6 @@ def _vote_facts(made: VoteBins, level: float) -> dict[str, Any]:
     table = made.table
     n = float(table.weight.sum())
     errors = np.abs(made.drawn).sum(axis=1) / n
-    low, high = np.quantile(errors, [0.05, 0.95])
     # A share is the mean probability less the residual, whose upper tail is the bar's lower end.
     tails = np.quantile(made.drawn, [0.5 + level / 2, 0.5 - level / 2], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -254,9 +253,7 @@ def _vote_facts(made: VoteBins, level: float) -> dict[str, Any]:
         "votes": int(made.votes.sum()),
         "rho": made.rho,
         "ece": table.ece,
-        "null": float(errors.mean()),
-        "null_low": float(low),
-        "null_high": float(high),
+        **null_band([errors]),
         "bins": _bin_facts(table, bars[0], bars[1], votes=made.votes),
     }
 

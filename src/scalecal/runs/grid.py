@@ -97,19 +97,15 @@ class Grid:
                 notes[-1] += (
                     " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
                 )
-        if self.stand_in:
+        told = self.cell.meta.get("stand_in")
+        if told:
             notes.append(
-                f"Kappa and the share of positive votes of {' and '.join(self.stand_in)} are those of the "
+                f"Kappa and the share of positive votes of {' and '.join(told)} are those of the "
                 "training votes, standing in for published ones (--kappa, --vote-share)."
             )
         if self.voted is not None:
             notes += self.voted.notes
         return notes
-
-    @property
-    def stand_in(self) -> list[str]:
-        """Methods that were told the training votes' kappa instead of a published one."""
-        return list(self.cell.meta.get("stand_in") or ())
 
 
 def seed_list(seeds: int | Sequence[int]) -> list[int]:
