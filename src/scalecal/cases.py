@@ -166,6 +166,7 @@ class Cases:
                 cut[name] = values.take(index)
             else:
                 cut[name] = values[index]
+        # A part of a part must still name the rows of the whole, by which methods are matched.
         if self.ids is None:
             cut["ids"] = index.astype(f"U{len(str(self.n))}")
         return replace(self, n=len(index), **cut)
@@ -180,6 +181,7 @@ class Cases:
             if any(column is None for column in columns):
                 joined[name] = None
             elif isinstance(columns[0], Factor):
+                # Each part numbers its names by itself, so codes are made anew.
                 names = tuple(dict.fromkeys(n for column in columns for n in column.names))
                 joined[name] = Factor.of(np.concatenate([c.values for c in columns]), names)
             else:
@@ -211,6 +213,7 @@ class Cases:
         size = self.readers
         if size is None or not (size > 0).any():
             return None
+        # The median: a few cases that many more readers saw must not move it.
         return int(np.median(size[size > 0]))
 
     def panel_sizes(self, usual: int | None) -> Int | None:
@@ -329,6 +332,7 @@ class Cases:
             )
             raise InputError(" ".join([why, *self.notes]))
         kept = self.y >= 0
+        # The same object says that nothing was left out: predictions and features need no copy then.
         if kept.all():
             return self
         if not kept.any():
@@ -353,6 +357,7 @@ def leakage_note(cases: Cases) -> str:
     if cases.groups is None or cases.split is None:
         return ""
     codes, part = cases.groups.codes, cases.split.values
+    # A case of no group shares its patient with nobody.
     known = codes >= 0
     seen, tested = (codes[known & (part == name)] for name in ("train", "test"))
     shared = np.intersect1d(seen, tested)
@@ -579,6 +584,7 @@ class Predictions:
         place[index] = np.arange(len(index))
         answers = {}
         for key, own in self.answers.items():
+            # Answers to all cases may come in a new order; others keep theirs.
             if len(own) == self.cases.n and own.aligned():
                 answers[key] = replace(own.take(index), rows=None)
             else:
@@ -753,6 +759,7 @@ class Features:
 
 def array_hash(X: NDArray[Any], votes: NDArray[Any] | None = None) -> str:
     """Return the SHA-256 of embeddings in memory and of the votes beside them."""
+    # Rows of a view and of its copy must hash alike.
     digest = hashlib.sha256(np.ascontiguousarray(X).data)
     if votes is not None:
         digest.update(np.ascontiguousarray(votes).data)

@@ -384,6 +384,7 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     The first row is `overall`, which stands apart from the strata.
     """
+    # Strata are corrected among themselves: many of them must not cost the whole its power.
     for test in (*TESTS, "null"):
         key = f"p_{test}"
         if rows[1:]:

@@ -174,11 +174,13 @@ def gate_failures(
     """
     parsed = parse_conditions(conditions)
     _check_strata(parsed, [row["name"] for row in rows], votes=bool(difficulty))
+    # A stratum of the data goes before one of predicted difficulty with the same name.
     table = {row["name"]: row for row in (*difficulty, *rows)}
     out = []
     for condition in parsed:
         row = table[condition.stratum]
         value, reason = _value(row, condition.column, votes=bool(difficulty))
+        # A gate that cannot be evaluated must not pass.
         if reason or OPERATORS[condition.operator](value, condition.limit):
             out.append(Failure(condition, value, int(row["n"]), reason))
     return out

@@ -53,6 +53,7 @@ def fit_calibrator(
     assert data.y is not None
     cases = data.cases.take(rows)
     fitted: Calibrator = clone(method.calibrator)
+    # No other calibrator looks at readers.
     if not isinstance(fitted, PanelCalibrator):
         return fitted.fit(logits, data.y[rows])
     sizes = readers.behind(cases)

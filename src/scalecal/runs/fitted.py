@@ -86,6 +86,7 @@ def fit_method(
         )
     if cases.votes is not None and cases.y is not None:
         check_sides(cases.y, cases.votes)
+    # Weighted classes shift the logits, which a narrow prior of the panel's intercept would resist.
     if class_weight is not None and isinstance(record.calibrator, PanelCalibrator):
         shifted = clone(record.calibrator).set_params(prior_sd=PRIOR_SD_SHIFTED)
         record = replace(record, calibrator=shifted)
@@ -193,6 +194,7 @@ def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predict
     # The first part has no case, so that there is one to join where there are no cases at all.
     none = np.empty((0, len(probe.classes_)))
     labels, votes = [none], [none]
+    # Embeddings may lie on disk and be larger than memory.
     for part in blocks(len(data), CHUNK_ROWS):
         labels.append(probe.predict_proba(data.X[part], n_raters=rows_of(readers, part)))
         if knows_readers:

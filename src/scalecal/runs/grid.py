@@ -267,6 +267,7 @@ def run_grid(
                     jobs += cross.jobs
                 again[name, seed] = again[like]
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
+    # All seeds at once: probes that are trained on the same rows share batches.
     start = time.perf_counter()
     if memory is None:
         data = replace(data, X=on_device(data.X, device))
@@ -278,6 +279,7 @@ def run_grid(
     capped: Counter[str] = Counter()
     best: dict[tuple[str, int], int] = {}
     probes: dict[tuple[str, int], Trained] = {}
+    # Seeds that draw their own split test other cases; the cell holds each of them once.
     cases = np.unique(np.concatenate(list(tested.values())))
     behind = known.behind(data.cases)
     for seed in chosen:
@@ -306,6 +308,7 @@ def run_grid(
                 rows_of(behind, test),
                 np.searchsorted(cases, test),
             )
+    # One method will do: whether labels and embeddings are in the same order is the data's matter.
     first = next(iter(run))
     at_chance = tuple(
         _chance_note(probes[first, seed], data, parts(data, seed)[1], tested[seed])
@@ -399,6 +402,7 @@ def run_grid_on(
         As `run_grid` returns it; `seconds` is the training time of all workers together.
     """
     chosen = seed_list(seeds)
+    # Whole seeds go to a worker, since what a seed's methods share is in its memory.
     groups = [tuple(int(s) for s in g) for g in np.array_split(chosen, engine.workers) if len(g)]
     tasks = [_GridTask(open_features, group, options) for group in groups]
     grids: dict[int, Grid] = {}

@@ -41,6 +41,7 @@ def draw_order(votes: Int, rng: np.random.Generator) -> tuple[Int, Int]:
     """The cases that have votes in random order, and one of the votes of each case, (n, C)."""
     m = votes.sum(axis=1)
     order = rng.permutation(np.flatnonzero(m > 0))
+    # The number of one vote among a case's votes, then the class whose votes hold that number.
     pick = (rng.random(len(votes)) * np.maximum(m, 1)).astype(np.int64)
     one = (np.cumsum(votes, axis=1) > pick[:, None]).argmax(axis=1)
     single = np.eye(votes.shape[1], dtype=np.int64)[one] * (m > 0)[:, None]
@@ -84,6 +85,7 @@ def voted_curve(
         y, counts = cases.y[test], cases.votes[test]
         sizes = rows_of(behind, test)
         votes = cases.votes[rows]
+        # The same draws whichever worker runs the seed, and whatever ran before it.
         rng = np.random.default_rng([seed, len(rows)])
         at_kappa = wrong_kappas(data, rows, logits, at_test, test, readers)
         for factor, panel in at_kappa.items():
@@ -114,6 +116,7 @@ def voted_curve(
                     ).items():
                         scores.append({**head, "metric": metric, "value": value, "floor": floor})
                     sums.setdefault((n, reads), []).append(case_losses(y, part, counts))
+        # Averaged over draws, so that an interval over cases is of the usual draw.
         for key, drawn in sums.items():
             names = drawn[0]
             losses.setdefault(key, {})[seed] = {
