@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 from scalecal import metrics
 from scalecal.calibrators import Calibrator, PanelCalibrator
+from scalecal.calibrators.crossfitting import answers_of
 from scalecal.cases import Answers, Cases, Features
 from scalecal.checks import Float, InputError, Int
 from scalecal.inference.units import NORMAL_95
@@ -100,11 +101,7 @@ def answers(
     """Both answers of a method: the label's probability, and a reader's where it has one."""
     if calibrator is None:
         return Answers(of_two(probabilities(logits)), rows=rows)
-    p = of_two(calibrator.predict_proba(logits, n_raters=n_raters))
-    if not (isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers):
-        return Answers(p, rows=rows)
-    reader = of_two(calibrator.predict_reader_proba(logits))
-    return Answers(p, reader, calibrator.panel_.rho, rows=rows)
+    return answers_of(calibrator, logits, n_raters=n_raters, rows=rows)
 
 
 MOST_ERROR = 0.1
