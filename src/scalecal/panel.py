@@ -249,15 +249,18 @@ def count_log_law(votes: Int, z: Float, rho: float) -> Float:
     >>> np.exp(count_log_law(votes, np.zeros(3), 0.5)).round(3).tolist()
     [0.25, 0.375, 1.0]
     """
-    log_p = (
-        np.column_stack([log_expit(-z), log_expit(z)]) if z.ndim == 1 else log_softmax(z, axis=1)
-    )
-    m = votes.sum(axis=1)
-    total = gammaln(m + 1) - gammaln(votes + 1).sum(axis=1)
+    # One row per class: numpy is slow to sum along an axis as short as the classes.
+    if z.ndim == 1:
+        log_p = np.stack([log_expit(-z), log_expit(z)])
+    else:
+        log_p = np.ascontiguousarray(log_softmax(z, axis=1).T)
+    votes = np.ascontiguousarray(votes.T)
+    m = votes.sum(axis=0)
+    total = gammaln(m + 1) - gammaln(votes + 1).sum(axis=0)
     kept = (1.0 - rho) * np.exp(log_p)
     for i in range(int(m.max(initial=0))):
         factor = np.log(kept + i * rho) if i * rho > 0.0 else np.log1p(-rho) + log_p
-        total += np.where(votes > i, factor, 0.0).sum(axis=1)
+        total += np.where(votes > i, factor, 0.0).sum(axis=0)
         total -= np.where(m > i, np.log1p(rho * (i - 1.0)), 0.0)
     return np.asarray(total)
 
@@ -431,19 +434,20 @@ def _tails(factors: _Factors, m: int) -> tuple[Float, Float]:
     the lower one; the second answer holds these weights, (n, m + 1).
     """
     half = (m + 1) // 2
-    law = _by_count(factors.up[:, :m], factors.down[:, :m])
-    law += _log_choose(m)
-    value, sign = np.zeros(len(law)), 1.0
+    # One row per count: numpy is slow to sum along an axis as short as a panel.
+    law = _by_count(factors.up[:, :m], factors.down[:, :m]).T.copy()
+    law += _log_choose(m)[:, None]
+    value, sign = np.zeros(law.shape[1]), 1.0
     for part in (slice(half, None), slice(None, half)):
-        inside = law[:, part]
-        most = inside.max(axis=1, keepdims=True)
+        inside = law[part]
+        most = inside.max(axis=0)
         inside -= most
         np.exp(inside, out=inside)
-        whole = inside.sum(axis=1, keepdims=True)
-        value += sign * (most + np.log(whole))[:, 0]
+        whole = inside.sum(axis=0)
+        value += sign * (most + np.log(whole))
         inside *= sign / whole
         sign = -1.0
-    return value, law
+    return value, law.T
 
 
 def _label_slope(factors: _Factors, weights: Float) -> Float:

@@ -46,6 +46,13 @@ def test_rows_come_in_the_promised_order_with_their_counts(seven):
     ]
 
 
+def test_facts_hold_the_nulls_that_the_rows_were_judged_by(seven):
+    rows = {r["stratum"]: r for r in seven.facts["rows"] if r["method"] == seven.facts["baseline"]}
+    for name in STRATA:
+        for key in ("null", "null_low", "null_high"):
+            assert rows[name][key] == seven[name][key]
+
+
 def test_every_number_equals_the_plain_function_on_the_stratum(seven):
     y, p, votes = make()
     side = np.maximum(votes, 7 - votes)

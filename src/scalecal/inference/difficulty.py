@@ -298,12 +298,21 @@ class _Votes:
             self.top = p.argmax(axis=1)
         event = counts[each, self.top]
         self.counts = np.column_stack([self.m - event, event])
+        # By panel size: its cases, how sure they are, and where T^-1 is computed for many of them. These
+        # are the same at every rho that the search for the best one tries.
+        self.knots: dict[int, tuple[NDArray[np.bool_], Float, Float]] = {}
+        if of_label and self.z.ndim == 1 and len(self.z) > _KNOTS:
+            for size in np.unique(self.m).tolist():
+                alike = self.m == size
+                sure = np.abs(self.z[alike])  # T is odd in logits
+                knots = np.quantile(sure, np.linspace(0.0, 1.0, _KNOTS))
+                self.knots[size] = alike, sure, knots
 
     def at(self, rho: float) -> Float:
         z = self.z
-        if self.of_label and z.ndim == 1 and len(z) > _KNOTS:
-            z = self._interpolated(rho)
-        elif self.of_label:
+        if self.knots:
+            return self._interpolated(rho)
+        if self.of_label:
             z = reader_of(z, rho, self.m)
         if z.ndim == 1:
             return z
@@ -312,10 +321,7 @@ class _Votes:
 
     def _interpolated(self, rho: float) -> Float:
         out = np.empty(len(self.z))
-        for size in np.unique(self.m).tolist():
-            alike = self.m == size
-            sure = np.abs(self.z[alike])  # T is odd in logits
-            knots = np.quantile(sure, np.linspace(0.0, 1.0, _KNOTS))
+        for size, (alike, sure, knots) in self.knots.items():
             reader = np.interp(sure, knots, reader_of(knots, rho, size))
             out[alike] = np.copysign(reader, self.z[alike])
         return out
@@ -328,11 +334,15 @@ class _Votes:
         def loss(rho: float) -> float:
             return -float(count_log_law(self.counts, self.at(rho), rho) @ self.weight)
 
-        xatol = 1e-2 if self.of_label and self.z.ndim == 2 else 1e-3
+        xatol = 1e-3
+        if self.of_label and self.z.ndim == 2:
+            xatol = 1e-2
         best = minimize_scalar(
             loss, bounds=(0.0, MOST_RHO), method="bounded", options={"xatol": xatol}
         )
-        return 0.0 if best.fun >= loss(0.0) else float(best.x)
+        if best.fun >= loss(0.0):
+            return 0.0
+        return float(best.x)
 
 
 def _correlations(counts: Int, p: Float, weight: Float, of_label: bool) -> tuple[Float, Float]:

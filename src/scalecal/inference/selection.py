@@ -203,28 +203,43 @@ def selection_draws(
     labels, p, q, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, q, code))
     # Equal predictions must not all share one window: break ties at random, far below any real gap.
     place = _logit(p) + 1e-7 * (rng.random(len(p)) - 0.5)
-    neighbours: list[tuple[NDArray[Any], Int, int]] = []  # by label: codes in order, windows, size
+    bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
+    # First cells of the strata of all cases, those labelled 0 first, each label in the order of place.
+    cells: list[Int] = []
+    starts, sizes = [], []
     for label in (0, 1):
         order = np.flatnonzero(labels == label)
         order = order[np.argsort(place[order])]
         k = min(n_neighbours, len(order))
-        neighbours.append((code[order], _nearest_window(place[order], place, k), k))
-    bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
+        sizes.append(k)
+        starts.append(_nearest_window(place[order], place, k) + sum(len(row) for row in cells))
+        # One more stratum for cases that have none.
+        cells.append(np.where(code[order] < 0, n_strata, code[order]).astype(np.intp) * n_bins)
+    cell_of = np.concatenate(cells)
     for part in blocks(n_resamples, max(1, 1_000_000 // len(p))):
         b = part.stop - part.start
-        drawn = draw_uniforms(b, len(p), unit, share, rng) < q
+        uniform = draw_uniforms(b, len(p), unit, share, rng)
         step = rng.random((b, len(p)))
-        by_label = [c[start + (step * k).astype(np.int64)] for c, start, k in neighbours]
-        stratum = np.where(drawn, by_label[1], by_label[0])
-        # One more stratum for cases that have none.
-        cell = np.where(stratum < 0, n_strata, stratum).astype(np.int64) * n_bins + bin_of
-        flat = (cell + np.arange(b)[:, None] * width).ravel()
-        shape = (b, n_strata + 1, n_bins)
-        weight = np.where(drawn, weights.positive, weights.negative)
-        excess = weight * (p - drawn)
-        for out, values in ((residual, excess), (count, weight)):
-            total = np.bincount(flat, weights=values.ravel(), minlength=b * width)
-            out[part] = total.reshape(shape)[:, :n_strata]
+        # A few draws at once, so that what is made of them stays in the processor's cache.
+        for few in blocks(b, max(1, 65_536 // len(p))):
+            happened = uniform[few] < q
+            within: Any = sizes[0]
+            if sizes[1] != sizes[0]:
+                within = np.where(happened, sizes[1], sizes[0])
+            chosen = (step[few] * within).astype(np.intp)
+            chosen += np.where(happened, starts[1], starts[0])
+            cell = cell_of[chosen]
+            cell += bin_of
+            cell += np.arange(len(cell))[:, None] * width
+            excess, weight = p - happened, None
+            if weights.offset != 0.0:
+                weight = np.where(happened, weights.positive, weights.negative)
+                excess *= weight
+                weight = weight.ravel()
+            out = slice(part.start + few.start, part.start + few.stop)
+            for sums, values in ((residual, excess.ravel()), (count, weight)):
+                total = np.bincount(cell.ravel(), values, len(cell) * width)
+                sums[out] = total.reshape(len(cell), n_strata + 1, n_bins)[:, :n_strata]
         advance(b / n_resamples)
     count[:, scarce] = 0.0
     return _draws(residual, count)

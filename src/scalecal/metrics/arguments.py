@@ -350,3 +350,16 @@ def as_table(probs: Float) -> Float:
     [[0.75, 0.25]]
     """
     return probs if probs.ndim == 2 else np.column_stack([1.0 - probs, probs])
+
+
+def of_two(probs: Float) -> Float:
+    """The other way round: the second of two columns (n,), more classes as they are.
+
+    Examples
+    --------
+    >>> of_two(np.array([[0.75, 0.25]])).tolist()
+    [0.25]
+    """
+    if probs.ndim == 2 and probs.shape[1] == 2:
+        return np.ascontiguousarray(probs[:, 1])
+    return probs

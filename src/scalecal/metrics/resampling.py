@@ -182,11 +182,17 @@ class Null:
             out[part, filled] = mean - (happened @ indicator).astype(np.float64)
         return out
 
-    def ece(self, n_resamples: int, seed: Any) -> Float:
-        """`resampled_ece`."""
-        return np.asarray(
-            np.abs(self.residuals(n_resamples, seed)).sum(axis=1) / self.expected.total
-        )
+    def ece(self, residuals: Float) -> Float:
+        """The ECE of each draw of `residuals`: `resampled_ece`."""
+        return np.asarray(np.abs(residuals).sum(axis=1) / self.expected.total)
+
+    def bars(self, residuals: Float, level: float = 0.9) -> ConsistencyBars:
+        """`consistency_bars` of draws of `residuals`."""
+        mass, mean = self.cumulants[:2]
+        # Positives are expected less residual, so the residual's upper tail is the bar's lower end.
+        tails = np.quantile(residuals, [0.5 + level / 2, 0.5 - level / 2], axis=0)
+        mass = np.where(mass > 0, mass, np.nan)
+        return ConsistencyBars(*np.clip((mean - tails) / mass, 0.0, 1.0))
 
 
 def noise_floor(
@@ -280,7 +286,8 @@ def resampled_ece(
     >>> resampled_ece([0.5], n_resamples=2)
     array([0.5, 0.5])
     """
-    return Null.of(probs, y, groups, n_bins, binning, sample_weight).ece(n_resamples, seed)
+    null = Null.of(probs, y, groups, n_bins, binning, sample_weight)
+    return null.ece(null.residuals(n_resamples, seed))
 
 
 class ConsistencyBars(NamedTuple):
@@ -328,10 +335,4 @@ def consistency_bars(
     if level in (0.0, 1.0):
         raise InputError(f"level must lie between 0 and 1, got {level:g}")
     null = Null.of(probs, y, groups, n_bins, binning, sample_weight)
-    mass, mean = null.cumulants[:2]
-    # Positives are expected less residual, so the residual's upper tail is the bar's lower end.
-    tails = np.quantile(
-        null.residuals(n_resamples, seed), [0.5 + level / 2, 0.5 - level / 2], axis=0
-    )
-    mass = np.where(mass > 0, mass, np.nan)
-    return ConsistencyBars(*np.clip((mean - tails) / mass, 0.0, 1.0))
+    return null.bars(null.residuals(n_resamples, seed), level)

@@ -145,6 +145,11 @@ class Reweighted:
         return ClassWeights.of(self.y, self.prevalence)
 
     @cached_property
+    def each(self) -> Float:
+        """The weight of each case."""
+        return self.weights.by_label(self.y)
+
+    @cached_property
     def _q(self) -> Float:
         return self.weights.in_sample(self.p)
 
@@ -283,7 +288,7 @@ class Reweighted:
                 h = h[:, :1]
             if len(np.unique(self.y[rows])) < 2:
                 return CalibrationTest("cox", nan, nan, reason="only one class is present")
-            weight = self.weights.by_label(self.y[rows])
+            weight = self.each[rows]
             details = dict(cox(self.y[rows], p, sample_weight=weight).details)
         else:
             h = self._columns(rows, 1.0 - 2.0 * self.p)
@@ -307,7 +312,7 @@ class Reweighted:
         self, rows: Rows, n_bins: int, n_resamples: int, rng: np.random.Generator
     ) -> CalibrationTest:
         cell = bin_index(self.p[rows], n_bins=n_bins)
-        size = float(self.weights.by_label(self.y[rows]).sum())
+        size = float(self.each[rows].sum())
         error = float(np.abs(np.bincount(cell, self._residual[rows], n_bins)).sum()) / size
         drawn = self.drawn_ece(rows, n_bins=n_bins, n_resamples=n_resamples, seed=rng)
         details = {"floor": float(drawn.mean()), "floor_high": float(np.quantile(drawn, 0.95))}
@@ -346,7 +351,7 @@ class Reweighted:
         sums = self.drawn_sums(
             rows, cell, n_bins, n_bins=n_bins, n_resamples=n_resamples, rng=as_rng(seed)
         )
-        return np.asarray(np.abs(sums).sum(axis=1) / self.weights.by_label(self.y[rows]).sum())
+        return np.asarray(np.abs(sums).sum(axis=1) / self.each[rows].sum())
 
     def floor(self, rows: Rows = slice(None), **options: Any) -> float:
         """Mean of `drawn_ece`; NaN where the groups are too few."""
@@ -366,7 +371,7 @@ class Reweighted:
         sums = self.drawn_sums(
             rows, cell, n_bins, n_bins=n_bins, n_resamples=n_resamples, rng=as_rng(seed)
         )
-        weight = self.weights.by_label(self.y[rows])
+        weight = self.each[rows]
         mass = np.bincount(cell, weight, n_bins)
         mass[mass == 0.0] = np.nan
         mean = np.bincount(cell, weight * self.p[rows], n_bins) / mass

@@ -423,7 +423,7 @@ def consistency(
     event = read_hard_event(y, probs, sample_weight)
     null = Null.of(event.p, event.y, groups, n_bins, binning, event.weights)
     error = float(np.abs(residual_sums(event, null.index, n_bins)).sum() / event.total)
-    drawn = null.ece(n_resamples, seed)
+    drawn = null.ece(null.residuals(n_resamples, seed))
     details = {
         "floor": null.floor(),
         "floor_high": float(np.quantile(drawn, 0.95)),
