@@ -161,7 +161,7 @@ def aggregate_hides(evidence: Evidence) -> Verdict:
 def stays_below(evidence: Evidence, *, stratum: str, bound: float) -> Verdict:
     """The uncalibrated probe's ECE in a stratum is at most a bound for every encoder.
 
-    Strata made from the labels' own votes give a calibrated model an error too (`selection_null`):
+    Strata made from the labels' own votes give a calibrated model an error too (`selection_draws`):
     where that is above the bound, only an ECE above both is held against the claim.
     """
     dataset, drawn, encoders = _compared(evidence, "none", strata=(stratum,))
