@@ -118,7 +118,9 @@ def test_weights_of_the_null_count_cases(monkeypatch, most):
 
 
 def test_one_label_only_has_no_null():
-    null = selection_draws(np.ones(2), np.array([0.2, 0.3]), np.arange(2), n_strata=2, n_resamples=5).ece
+    null = selection_draws(
+        np.ones(2), np.array([0.2, 0.3]), np.arange(2), n_strata=2, n_resamples=5
+    ).ece
     assert np.isnan(null).all()
 
 
