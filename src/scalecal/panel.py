@@ -48,6 +48,7 @@ from scalecal.checks import (
     as_float,
     check_above,
     check_choice,
+    check_counts,
     check_finite,
     check_logits,
     check_number,
@@ -1136,27 +1137,30 @@ def _observed(
         raise InputError(f"y must be classes 0 .. {n_classes - 1}, or NaN where a label is unknown")
     if votes is None:
         return labels, np.zeros((n, n_classes), dtype=np.int64)
+    return labels, read_votes(votes, n_raters, n, n_classes)
+
+
+def read_votes(votes: ArrayLike, n_raters: ArrayLike | None, n: int, n_classes: int) -> Int:
+    """Votes for each class (n, C); no vote at all where a case was not read (NaN)."""
     raw = as_float(votes, "votes")
-    shapes: list[tuple[int, ...]] = [(n, n_classes)]
-    if n_classes == 2:
-        shapes.insert(0, (n,))
-    if raw.shape not in shapes:
+    if raw.ndim not in (1, 2):
+        raise InputError(f"votes must be 1-d (n,) or 2-d (n, classes), got shape {raw.shape}")
+    missing = np.asarray(np.isnan(raw) if raw.ndim == 1 else np.isnan(raw).any(axis=-1))
+    size = n_raters
+    if missing.any():
+        raw = np.where(missing if raw.ndim == 1 else missing[:, None], 0.0, raw)
+        if n_raters is not None and len(missing) == n:
+            size = np.where(missing, 0.0, as_float(n_raters, "n_raters"))
+    elif n_raters is not None and np.isnan(as_float(n_raters, "n_raters")).any():
+        raise InputError("n_raters must be known wherever votes are: give a number, or NaN votes")
+    counts = check_counts(raw, size)
+    if counts.shape != (n, n_classes):
         raise InputError(
-            f"votes must have the shape {' or '.join(map(str, shapes))}, got {raw.shape}"
+            f"votes must have one row per case and one column per class, ({n}, {n_classes}), got "
+            f"{counts.shape}"
         )
-    if raw.ndim == 1:
-        if n_raters is None:
-            raise InputError("votes need n_raters: the number of readers behind each count")
-        m = as_float(n_raters, "n_raters")
-        if m.shape not in ((), (n,)):
-            raise InputError(f"n_raters must be one number or one per case ({n}), got {m.shape}")
-        known = check_finite(np.broadcast_to(m, (n,))[np.isfinite(raw)], "n_raters")
-        check_limit(int(known.max(initial=0.0)), "readers", "n_raters")
-        raw = np.column_stack([m - raw, raw])
-    read = np.asarray(np.isfinite(raw).all(axis=1))
-    if np.any((raw[read] < 0) | (raw[read] != np.round(raw[read]))):
-        raise InputError("votes must be whole numbers between 0 and n_raters")
-    return labels, np.where(read[:, None], raw, 0.0).astype(np.int64)
+    check_limit(int(counts.sum(axis=1).max(initial=0)), "readers", "n_raters")
+    return counts
 
 
 def _panel_sizes(panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool_]) -> Int:
