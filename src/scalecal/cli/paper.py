@@ -207,7 +207,6 @@ def reproduce(
         with store.lock_folder(out):
             store.sweep(out, below=True)
             with _pool(sources, out, training, engine, workers, num_gpus, address) as pool:
-                _train_on_workers(pool, sources, out, training)
                 outcome = run(
                     sources,
                     out,
@@ -247,24 +246,6 @@ def _pool(
             return nullcontext()
         tell(f"training on {workers} processes")
     return open_workers(engine, workers, num_gpus, address, training.device)
-
-
-def _train_on_workers(
-    pool: WorkerPool | None, sources: list[Source], out: Path, training: Training
-) -> None:
-    """Train seeds on the pool, if there is one; what is left, `reproduce` does itself."""
-    from scalecal.paper.reproduction import SourceError, cell_folder, train_seeds_on
-
-    if pool is None:
-        return
-    cells = []
-    for source in sources:
-        try:
-            source.open()  # what must be extracted first is, once, before the workers look
-        except SourceError:
-            continue  # left out, with its reason, later
-        cells.append((source, cell_folder(out, source)))
-    train_seeds_on(pool, cells, training, progress=tell)
 
 
 @command(

@@ -54,7 +54,6 @@ class Contrast:
     reference: float
     n: int
     units: int
-    n_seeds: int
 
     @property
     def change(self) -> float:
@@ -84,7 +83,7 @@ def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Cont
     n, units = min(reference.n, method.n), min(reference.units, method.units)
     if not common:
         nan = float("nan")
-        return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units, 0)
+        return Contrast(nan, nan, nan, nan, nan, nan, nan, n, units)
     a, b = (np.array([drawn.by_seed[s] for s in common]) for drawn in (reference, method))
     difference = float((b - a).mean())
     samples = centred(method.samples - reference.samples, difference)
@@ -99,7 +98,6 @@ def contrast_of(reference: Drawn, method: Drawn, *, level: float = 0.95) -> Cont
         reference=float(a.mean()),
         n=n,
         units=units,
-        n_seeds=len(common),
     )
 
 
@@ -124,8 +122,6 @@ class RecoveredShare:
     share: float
     low: float
     high: float
-    gain: float
-    n: int
     reason: str = ""
 
 
@@ -150,11 +146,11 @@ def recovered_share(
     to_reference = baseline.samples - reference.samples
     if not np.isfinite(to_reference).any():
         few = "too few cases or groups to judge the reference's gain"
-        return RecoveredShare(nan, nan, nan, gain, baseline.n, few)
+        return RecoveredShare(nan, nan, nan, few)
     if gain <= 1e-12:
-        return RecoveredShare(nan, nan, nan, gain, baseline.n, "the reference gains nothing here")
+        return RecoveredShare(nan, nan, nan, "the reference gains nothing here")
     if interval(to_reference, level)[0] <= 0:
-        return RecoveredShare(nan, nan, nan, gain, baseline.n, "the reference's gain may be chance")
+        return RecoveredShare(nan, nan, nan, "the reference's gain may be chance")
     low, high = interval((baseline.samples - method.samples) / to_reference, level)
     share = (baseline.value - method.value) / gain
-    return RecoveredShare(share, low, high, gain, baseline.n)
+    return RecoveredShare(share, low, high)

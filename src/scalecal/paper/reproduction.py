@@ -570,7 +570,7 @@ class Outcome:
 
 
 def reproduce(
-    sources: Iterable[Source],
+    sources: Sequence[Source],
     out: str | Path,
     training: Training,
     *,
@@ -582,11 +582,20 @@ def reproduce(
 ) -> Outcome:
     """Train every cell that is not done, then write tables, figures, claims and results.
 
-    Cells are trained here (see `train_seeds_on` for more workers), and scored by the engine's workers.
+    Seeds are trained and cells scored by the engine's workers; without an engine, here.
     """
     out = Path(out)
     training = replace(training, seeds=seed_list(training.seeds))
     missing = dict(left_out or {})
+    if engine is not None:
+        cells = []
+        for source in sources:
+            try:
+                source.open()  # what must be extracted first is, once, before the workers look
+            except SourceError:
+                continue  # left out, with its reason, below
+            cells.append((source, cell_folder(out, source)))
+        train_seeds_on(engine, cells, training, progress=progress)
     trained = 0
     for source in sources:
         name, folder = f"{source.dataset}/{source.encoder}", cell_folder(out, source)
