@@ -321,6 +321,14 @@ def check_unit(value: Any, name: str) -> float:
     return number
 
 
+def check_inside(value: Any, name: str) -> float:
+    """Return `value` as a float above 0 and below 1."""
+    number = check_number(value, name, "be a number between 0 and 1")
+    if not 0.0 < number < 1.0:
+        raise InputError(f"{name} must lie strictly between 0 and 1, got {number:g}")
+    return number
+
+
 def as_array(values: Any, name: str) -> NDArray[Any]:
     """Return `values` as a plain numpy array that holds the same values, or fail.
 

@@ -24,6 +24,7 @@ from scalecal.checks import (
     as_names,
     check_counts,
     check_groups,
+    check_inside,
     check_labels,
     check_probs,
     check_same_length,
@@ -37,7 +38,7 @@ from scalecal.limits import check_count, limit
 from scalecal.metrics.arguments import check_same_classes, read_hard_event
 from scalecal.metrics.grouping import MAX_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES
-from scalecal.metrics.reweighting import Reweighted, check_prevalence
+from scalecal.metrics.reweighting import Reweighted
 from scalecal.panel import check_rho
 from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
 
@@ -335,7 +336,7 @@ def audit_predictions(
 
 def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Reweighted | None:
     """All cases with the weights of their classes; None where the sample has the prevalence already."""
-    check_prevalence(prevalence)
+    check_inside(prevalence, "prevalence")
     if predictions.only.p.ndim != 1:
         with predictions.messages():
             raise InputError(

@@ -106,13 +106,6 @@ class ClassWeights:
         return np.asarray(expit(logit(np.clip(p, EPS, 1.0 - EPS)) + self.offset))
 
 
-def check_prevalence(prevalence: float) -> float:
-    """Return a prevalence that is between 0 and 1, or fail."""
-    if not isinstance(prevalence, int | float) or not 0.0 < prevalence < 1.0:
-        raise InputError(f"prevalence must lie between 0 and 1, got {prevalence!r}")
-    return float(prevalence)
-
-
 @dataclass(frozen=True, eq=False)
 class Reweighted:
     """All cases of a sample with the weights of their classes; tests are of some of them, `rows`.
