@@ -265,11 +265,10 @@ def reader_logit(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
     slope, intercept = panel.slope, panel.intercept
     if panel.voted is not None:
         intercept, slope = panel.voted
-    assert panel.panel_size is not None
     reader = z * slope + intercept
     # The label of one or two readers is as likely as a reader's vote.
-    if panel.panel_size > 2:
-        reader = label_of_label(reader, panel.rho, panel.panel_size, 1)
+    if panel.size_of() > 2:
+        reader = label_of_label(reader, panel.rho, panel.size_of(), 1)
     shifted: Tensor = reader + panel.shift
     return shifted
 

@@ -55,7 +55,7 @@ from scalecal.paper.evidence import (
 from scalecal.paper.printed import SMOOTHINGS, SWEEP_SIZES
 from scalecal.probes import Recipe
 from scalecal.probes.methods import METHODS, Method
-from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
+from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid
 
 # ---- where embeddings come from
 
@@ -585,7 +585,6 @@ def reproduce(
     Seeds are trained and cells scored by the engine's workers; without an engine, here.
     """
     out = Path(out)
-    training = replace(training, seeds=seed_list(training.seeds))
     missing = dict(left_out or {})
     if engine is not None:
         cells = []

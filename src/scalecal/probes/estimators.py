@@ -60,7 +60,7 @@ from scalecal.probes.fitting import (
     probabilities,
     with_label,
 )
-from scalecal.probes.recipes import PRESETS, Recipe, with_preset
+from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 from scalecal.votes import check_sides
@@ -204,8 +204,6 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
         if kappa is not None:
             check_number(kappa, "kappa", "lie in [-1, 1]")
-        if self.preset is not None:
-            check_choice(self.preset, PRESETS, "preset")
         self.recipe().check()
         features = self._features(X, "X", reset=True)
         codes, soft = self._labels(y)
