@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from scalecal.checks import (
@@ -280,8 +280,6 @@ class Chain(Calibrator):
         self.steps = steps
 
     def _fit(self, z: Float, targets: Float, weights: Float, n_raters: ArrayLike | None) -> None:
-        from sklearn.base import clone
-
         if not self.steps:
             raise InputError("a chain needs at least one calibrator")
         self.steps_: list[Calibrator] = []

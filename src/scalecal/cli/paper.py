@@ -58,6 +58,7 @@ def _sources(
         feature_folders,
         find_features,
         find_images,
+        is_asked_for,
         paper_encoders,
     )
 
@@ -69,8 +70,10 @@ def _sources(
         # Folders that nobody asks for may be twice there.
         sources += find_features(features, datasets, encoders)
     elif data is None:
-        sources += embedded()
-        pairs = [(source.dataset, source.encoder) for source in sources]
+        for source in embedded():
+            pairs.append((source.dataset, source.encoder))
+            if is_asked_for(*pairs[-1], datasets, encoders):
+                sources.append(source)
     known_datasets = dict.fromkeys(dataset for dataset, _ in pairs)
     known_encoders = dict.fromkeys(encoder for _, encoder in pairs)
     if data is not None:
@@ -96,13 +99,7 @@ def _sources(
         )
         there = {(s.dataset, s.encoder) for s in sources}
         sources += [s for s in images if (s.dataset, s.encoder) not in there]
-    chosen = []
-    for source in sources:
-        if datasets is not None and source.dataset not in datasets:
-            continue
-        if encoders is None or source.encoder in encoders:
-            chosen.append(source)
-    return chosen, missing
+    return sources, missing
 
 
 @command(
@@ -157,9 +154,8 @@ def reproduce(
     From images (--data), from features (--features), or with neither from the embedded nodules and
     simulated stand-ins. A run that was stopped continues where it was.
     """
+    from scalecal.paper import reproduction
     from scalecal.paper.claims import claims_table
-    from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
-    from scalecal.paper.reproduction import reproduce as run
     from scalecal.probes.methods import find_method
     from scalecal.runs.grid import seed_list
 
@@ -183,7 +179,9 @@ def reproduce(
     check_run(out, "reproduce", names, [data, features, weights, finetuned])
     if tables_only:
         with open_workers(engine, workers, None, address, "cpu") as pool:
-            outcome = judge_run(out, also=also, command=sys.argv, engine=pool, progress=tell)
+            outcome = reproduction.judge_run(
+                out, also=also, command=sys.argv, engine=pool, progress=tell
+            )
     else:
         sources, missing = _sources(
             data, features, only_datasets, only_encoders, out, weights, partial
@@ -193,21 +191,21 @@ def reproduce(
             tell("embedded data are small: all methods are trained by the default preset")
             chosen = {"preset": "default"}
         if not sources:
-            raise nothing_found(missing)
-        training = Training(
+            raise reproduction.nothing_found(missing)
+        training = reproduction.Training(
             seed_list(seeds),
             methods=only_methods,
             sweep=sweep,
             **given(device=device),
             **chosen,
         )
-        check_begun(sources, out, training)
+        reproduction.check_begun(sources, out, training)
         with store.disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         with store.lock_folder(out):
             store.sweep(out, below=True)
             with _pool(sources, out, training, engine, workers, num_gpus, address) as pool:
-                outcome = run(
+                outcome = reproduction.reproduce(
                     sources,
                     out,
                     training,

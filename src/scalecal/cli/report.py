@@ -61,8 +61,7 @@ def report(
     ] = False,
 ) -> None:
     """Write one self-contained report.html that compares one or several runs."""
-    from scalecal.report import export as write_files
-    from scalecal.report import newest_report, write_report
+    from scalecal import report as pages
 
     if runs:
         for run in runs:
@@ -72,12 +71,12 @@ def report(
                 )
         if export is not None:
             check_output_folder(export, kind="report", inputs=[*runs, images])
-        path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
+        path = pages.write_report(runs, out or runs[0] / "report.html", **given(images=images))
         say(f"Wrote {path}")
         if export is not None:
-            say(f"Wrote {len(write_files(runs, export))} files of figures and tables to {export}")
+            say(f"Wrote {len(pages.export(runs, export))} files of figures and tables to {export}")
     elif open and not given(out=out, images=images, export=export):
-        path = newest_report("runs")
+        path = pages.newest_report("runs")
         say(str(path))
     else:
         raise InputError("RUN is missing: name the folder of a run, such as runs/demo")

@@ -94,9 +94,7 @@ def find_features(
     """
     seen: dict[tuple[str, str], Path] = {}
     for dataset, encoder, folder in feature_folders(root):
-        if datasets is not None and dataset not in datasets:
-            continue
-        if encoders is not None and encoder not in encoders:
+        if not is_asked_for(dataset, encoder, datasets, encoders):
             continue
         other = seen.setdefault((dataset, encoder), folder)
         if other != folder:
@@ -105,6 +103,15 @@ def find_features(
                 "take one away, or import one under another name (--dataset, --encoder)"
             )
         yield Source(dataset, encoder, str(folder), partial(_read, folder))
+
+
+def is_asked_for(
+    dataset: str, encoder: str, datasets: Sequence[str] | None, encoders: Sequence[str] | None
+) -> bool:
+    """Whether a pair is among the data sets and encoders that were asked for (None: all)."""
+    if datasets is not None and dataset not in datasets:
+        return False
+    return encoders is None or encoder in encoders
 
 
 class _Names(msgspec.Struct):

@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load_file, save
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -479,8 +480,6 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder : path
             Folder to write to; made if it is not there.
         """
-        from safetensors.numpy import save
-
         from scalecal import __version__
 
         check_is_fitted(self)
@@ -851,8 +850,6 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
     >>> type(again).__name__, bool((again.predict_proba(X) == probe.predict_proba(X)).all())
     ('LinearProbe', True)
     """
-    from safetensors.numpy import load_file
-
     for name in (WEIGHTS, ABOUT):
         if not Path(folder, name).is_file():
             raise InputError(
