@@ -19,6 +19,8 @@ from scalecal.cli.app import (
     Seeds,
     TrainingDevice,
     Workers,
+    check_run,
+    close_run,
     command,
     given,
     is_quiet,
@@ -31,7 +33,6 @@ from scalecal.cli.app import (
 from scalecal.cli.help import Work
 from scalecal.cli.images import Data, DatasetSpec, Partial, open_images
 from scalecal.cli.probes import Preset
-from scalecal.cli.report import check_run, close_run
 from scalecal.encoders import ENCODERS, get_encoder
 from scalecal.engines import Engine as WorkerPool
 from scalecal.io import store

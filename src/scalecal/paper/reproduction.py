@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from scalecal import features
 from scalecal.cases import Features, Predictions, array_hash
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
 from scalecal.datasets import (
@@ -38,7 +39,6 @@ from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.evaluation.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.evaluation.folder import run_meta
-from scalecal.features import load_features
 from scalecal.io.boundary import read_document
 from scalecal.io.feature_store import Named, read_manifest
 from scalecal.io.features import read_features
@@ -233,12 +233,10 @@ def _extract(
     weights: Sequence[Path],
     progress: Callable[[str], None],
 ) -> Features:
-    from scalecal.features import extract  # imports torch
-
     progress(f"extracting {encoder} features to {folder}")
     record = paper_preprocessing(get_encoder(encoder), images.name)
     try:
-        extract(images, record, folder, weights=next(iter(weights), None))
+        features.extract(images, record, folder, weights=next(iter(weights), None))
     except (InputError, MissingPackageError) as error:
         raise SourceError(str(error)) from None
     data = _read(folder)
@@ -731,7 +729,7 @@ def _shape(source: Source) -> tuple[int, int]:
     try:
         # Not `open` where there are images: that would begin, or continue, the extraction.
         if source.n_images:
-            X = load_features(source.where).X
+            X = features.load_features(source.where).X
         else:
             X = source.open().X
     except InputError:
