@@ -53,6 +53,7 @@ from scalecal.checks import (
     check_logits,
     check_number,
     check_weights,
+    plain,
 )
 from scalecal.limits import check_count, check_limit
 from scalecal.votes import check_sides, clear_majority
@@ -804,12 +805,7 @@ class Panel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the panel as numbers and lists that JSON can hold; NaN as None."""
-        stored = dict(vars(self))
-        for name, value in stored.items():
-            if isinstance(value, np.ndarray):
-                stored[name] = value.tolist()
-            elif isinstance(value, float) and np.isnan(value):
-                stored[name] = None
+        stored: dict[str, Any] = plain(vars(self))
         return stored
 
     @classmethod

@@ -19,6 +19,7 @@ from scalecal.checks import (
     check_same_length,
     check_targets,
     check_weights,
+    plain,
 )
 from scalecal.limits import check_count
 from scalecal.panel import count_classes, log_odds, normalised, probabilities
@@ -105,11 +106,17 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def to_dict(self) -> dict[str, Any]:
         """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""
         check_is_fitted(self)
+        params = {
+            key: plain(value)
+            for key, value in self.get_params(deep=False).items()
+            # A calibrator within this one is saved as it was fitted, by the class that has it.
+            if not isinstance(value, Calibrator)
+        }
         return {
             "name": self.name,
-            "params": {key: _plain(value) for key, value in self.get_params(deep=False).items()},
+            "params": params,
             "n_classes": self.n_classes_,
-            "fitted": {key: _plain(getattr(self, key)) for key in self._fitted},
+            "fitted": {key: plain(getattr(self, key)) for key in self._fitted},
         }
 
     @classmethod
@@ -324,15 +331,6 @@ def one_form(z: Float) -> Float:
 
 def _steps(calibrator: Calibrator) -> list[Calibrator]:
     return list(calibrator.steps) if isinstance(calibrator, Chain) else [calibrator]
-
-
-def _plain(value: Any) -> Any:
-    """Return arrays as lists and numpy scalars as Python's."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def _is_finite(value: Any) -> bool:

@@ -238,9 +238,7 @@ class ReaderOnTop(PanelCalibrator):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""
-        saved = super().to_dict()
-        saved["params"].pop("label")
-        return {**saved, "label": self.label_.to_dict()}
+        return {**super().to_dict(), "label": self.label_.to_dict()}
 
     @classmethod
     def _restore(cls, saved: dict[str, Any]) -> Self:
