@@ -60,7 +60,6 @@ def _sources(
         find_features,
         find_images,
         is_asked_for,
-        paper_encoders,
     )
 
     sources: list[Source] = []
@@ -88,11 +87,12 @@ def _sources(
             get_encoder(name)
     if data is not None:
         wanted = [name for name in PAPER_DATASETS if datasets is None or name in datasets]
+        eight = [name for name, record in ENCODERS.items() if record.paper]
         images, missing = find_images(
             data,
             wanted,
             # Encoders that only the features know cannot be run.
-            [e for e in encoders or paper_encoders() if e in ENCODERS or e not in known_encoders],
+            [e for e in encoders or eight if e in ENCODERS or e not in known_encoders],
             out / "features",
             weights=weights,
             partial_data=partial,

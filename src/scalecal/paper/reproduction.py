@@ -34,7 +34,7 @@ from scalecal.datasets import (
     simulate,
     simulate_paper,
 )
-from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
+from scalecal.encoders import get_encoder, paper_preprocessing, weights_here
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.evaluation.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
@@ -293,11 +293,6 @@ def _without_votes(dim: int) -> Features:
     return _seen_by(drawn, dim).with_cases(votes=None, split=None)
 
 
-def paper_encoders() -> list[str]:
-    """Names of the paper's eight encoders."""
-    return [name for name, record in ENCODERS.items() if record.paper]
-
-
 # ---- what is trained
 
 TIMING = "timing.json"
@@ -460,7 +455,11 @@ def train_seeds_on(
     try:
         for number, (trained, embeddings, seconds) in engine.run(_train_seeds, tasks):
             task = tasks[number]
-            _note_seconds(task.folder, task.seeds, seconds)
+            with disk_errors(task.folder):
+                task.folder.mkdir(parents=True, exist_ok=True)
+            # Beside the seconds of earlier runs, and on no record: they are two runs' only difference.
+            known = _seconds_by_seeds(task.folder)
+            write_json(task.folder / TIMING, {**known, ",".join(map(str, task.seeds)): seconds})
             if embeddings is not None:
                 # Before the seed: once that is there, it is not trained again.
                 write_anchors(task.folder, embeddings)
@@ -473,17 +472,6 @@ def train_seeds_on(
             )
     finally:
         _opened.clear()  # where the tasks were done in this process
-
-
-def _note_seconds(folder: Path, seeds: Sequence[int], seconds: float) -> None:
-    """Note the seconds of seeds trained together, beside those of earlier runs.
-
-    On no record, since they are another run's only difference.
-    """
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    known = _seconds_by_seeds(folder)
-    write_json(folder / TIMING, {**known, ",".join(map(str, seeds)): seconds})
 
 
 def _seconds_by_seeds(folder: Path) -> dict[str, float]:
