@@ -1064,7 +1064,7 @@ def fit_panel(
     check_choice(interval, (True, False), "interval")
     z = _panel_logits(logits)
     labels, counts = _observed(z, y, votes, n_raters)
-    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
+    weight, prior_sd = case_weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     labels[weight == 0], counts[weight == 0] = np.nan, 0
     m = counts.sum(axis=1)
     if votes is None and panel_size is None:
@@ -1116,7 +1116,8 @@ def _panel_logits(logits: ArrayLike) -> Float:
     return z
 
 
-def _weights(sample_weight: ArrayLike | None, n: int) -> Float:
+def case_weights(sample_weight: ArrayLike | None, n: int) -> Float:
+    """Return the weight of each case, by default 1."""
     weight = check_weights(sample_weight, n, "sample_weight")
     return np.ones(n) if weight is None else weight
 
@@ -1404,7 +1405,7 @@ def fit_panel_from_summary(
     z = _panel_logits(logits)
     labels, _ = _observed(z, y, None, None)
     sizes = check_sizes(n_raters, len(z))
-    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
+    weight, prior_sd = case_weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     kappa = check_number(kappa, "kappa", "lie in [-1, 1]")
     if not -1.0 <= kappa <= 1.0:
         raise InputError(f"kappa must lie in [-1, 1], got {kappa:g}")
@@ -1570,7 +1571,7 @@ def fit_labels(
     targets = as_float(y, "y")
     if z.ndim == 2 and targets.ndim == 1:
         targets = np.eye(z.shape[1])[targets.astype(np.int64)]
-    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
+    weight, prior_sd = case_weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     fixed, at, reference = float("nan"), 0.0, None
     if rho is not None:
         fixed = at = check_rho(rho)

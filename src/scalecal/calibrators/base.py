@@ -18,11 +18,10 @@ from scalecal.checks import (
     check_probs,
     check_same_length,
     check_targets,
-    check_weights,
     plain,
 )
 from scalecal.limits import check_count
-from scalecal.panel import count_classes, log_odds, normalised, probabilities
+from scalecal.panel import case_weights, count_classes, log_odds, normalised, probabilities
 
 # The nearest a probability comes to 0 or 1 when it is turned back into a logit.
 _EDGE = 1e-12
@@ -78,10 +77,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         n_classes = count_classes(z)
         targets = check_targets(y, n_classes)
         n = check_same_length(logits=z, y=targets)
-        weights = check_weights(sample_weight, n, "sample_weight")
-        if weights is None:
-            weights = np.ones(n)
-        self._fit(one_form(z), targets, weights, n_raters)
+        self._fit(one_form(z), targets, case_weights(sample_weight, n), n_raters)
         self.n_classes_ = n_classes
         return self
 
