@@ -25,8 +25,8 @@ from scalecal.checks import (
     as_rng,
     check_choice,
     check_groups,
+    check_inside,
     check_positive_int,
-    check_unit,
     refuse,
 )
 
@@ -117,9 +117,7 @@ def hold_out(
     >>> len(kept), len(held)
     (16, 4)
     """
-    share = check_unit(share, "share")
-    if share in (0.0, 1.0):
-        raise InputError(f"share must lie strictly between 0 and 1, got {share:g}")
+    share = check_inside(share, "share")
     both = np.array([1.0 - share, share])
     codes = _assign(y, groups, both, stratify, as_rng(seed), ("kept", "held-out"))
     return np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)

@@ -116,6 +116,15 @@ def test_difficulty_may_be_predicted_by_another_model():
     assert "readers are expected to" in " ".join(result.sentences)
 
 
+@pytest.mark.parametrize(
+    ("bad", "words"), [(np.zeros(3), "3 rows"), (np.full(20, np.nan), "finite")]
+)
+def test_p_split_must_fit_the_cases(bad, words):
+    y, p, votes = (values[:20] for values in make())
+    with pytest.raises(InputError, match=f"p_split .*{words}"):
+        audit(y, p, votes=votes, n_raters=7, p_split=bad)
+
+
 def test_same_seed_same_audit_and_json_is_plain(seven):
     y, p, votes = make()
     again = audit(y, p, votes=votes, n_raters=7)

@@ -36,6 +36,7 @@ from scalecal.checks import (
     as_rng,
     check_above,
     check_choice,
+    check_inside,
     check_positive_int,
     check_unit,
 )
@@ -444,9 +445,7 @@ def _make_model(
     )
     if n_classes > 2:
         return model
-    target = 0.5 if prevalence is None else check_unit(prevalence, "prevalence")
-    if not 0.0 < target < 1.0:
-        raise InputError(f"prevalence must lie strictly between 0 and 1, got {target:g}")
+    target = 0.5 if prevalence is None else check_inside(prevalence, "prevalence")
 
     def at_spread(s: float) -> ReaderModel:
         moved = replace(model, spread=s)

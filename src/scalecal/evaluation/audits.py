@@ -23,6 +23,7 @@ from scalecal.checks import (
     as_names,
     check_counts,
     check_groups,
+    check_inside,
     check_labels,
     check_probs,
     check_same_length,
@@ -37,7 +38,7 @@ from scalecal.limits import check_count, limit
 from scalecal.metrics.arguments import check_same_classes, of_two, read_hard_event
 from scalecal.metrics.grouping import MAX_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES, Null
-from scalecal.metrics.reweighting import Reweighted, check_prevalence
+from scalecal.metrics.reweighting import Reweighted
 from scalecal.panel import check_rho, count_classes
 from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
 
@@ -347,7 +348,7 @@ def audit_predictions(
 
 def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Reweighted | None:
     """All cases with the weights of their classes; None where the sample has the prevalence already."""
-    check_prevalence(prevalence)
+    check_inside(prevalence, "prevalence")
     if predictions.p.ndim != 1:
         with predictions.messages():
             raise InputError(

@@ -24,7 +24,7 @@ from scalecal.engines.local import InProcess
 from scalecal.evaluation.cells import reweighted
 from scalecal.evaluation.rows import case_sums, label_sample, sum_values
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
-from scalecal.inference.selection import selection_null
+from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units, stretched
 from scalecal.inference.units import weights as bootstrap_weights
 from scalecal.metrics.arguments import Sample, read_hard_event
@@ -143,10 +143,10 @@ def draw_nulls(
             own["weights"] = weighted.weights
         if names:
             codes = cell.codes[part.index]
-            drawn = selection_null(event.y, event.p, codes, n_strata=len(names), **own)
+            drawn = selection_draws(event.y, event.p, codes, n_strata=len(names), **own)
             out[trained] |= {
                 name: column[np.isfinite(column)]
-                for j, (name, column) in enumerate(zip(names, drawn.T, strict=True))
+                for j, (name, column) in enumerate(zip(names, drawn.ece.T, strict=True))
                 if (codes == j).any()
             }
     return out

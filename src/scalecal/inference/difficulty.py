@@ -28,10 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, expit, logit
 
-from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng
+from scalecal.checks import MOST_RHO, Float, Int, as_rng, check_weights
 from scalecal.inference.units import NORMAL_95, unit_interval
-from scalecal.limits import check_count
-from scalecal.metrics.arguments import as_table, read_counts, read_votes, read_weights
+from scalecal.metrics.arguments import as_table, read_counts, read_votes
 from scalecal.metrics.grouping import MIN_GROUPS, read_groups, too_few
 from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.significance import flip_scores, holm
@@ -150,7 +149,7 @@ def votes_by_difficulty(
     *,
     of_label: bool = False,
     y: ArrayLike | None = None,
-    p_split: ArrayLike | None = None,
+    p_split: Float | None = None,
     groups: ArrayLike | None = None,
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
@@ -207,17 +206,14 @@ def votes_by_difficulty(
     counts, p = sample.votes, sample.p
     assert counts is not None
     n = len(p)
-    counted, weights = read_counts(sample_weight, n), read_weights(importance, n)
+    counted, weights = read_counts(sample_weight, n), check_weights(importance, n, "importance")
     unit = read_groups(groups, n, counted)
-    check_count(n_resamples, "n_resamples", "resamples")
     times = np.ones(n) if counted is None else counted
     table = as_table(p)
     top = table.max(axis=1)
     difficulty = -top
     if p_split is not None:
-        difficulty = as_float(p_split, "p_split")
-        if difficulty.shape != (n,) or not np.isfinite(difficulty).all():
-            raise InputError(f"p_split must be {n} finite numbers, one per case")
+        difficulty = p_split
     voted = counts.sum(axis=1) > 0
     code = np.full(n, -1)
     if voted.any():

@@ -15,16 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import (
-    Float,
-    InputError,
-    Int,
-    as_rng,
-    check_labels,
-    check_positive_int,
-    check_probs,
-    check_same_length,
-)
+from scalecal.checks import Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.grouping import (
@@ -100,24 +91,10 @@ class SelectionDraws(NamedTuple):
         return out
 
 
-def selection_null(y: ArrayLike, probs: ArrayLike, codes: ArrayLike, **options: Any) -> Float:
-    """ECE of every stratum if the model were calibrated: the `ece` of `selection_draws`.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(size=300)
-    >>> y = (rng.uniform(size=300) < p).astype(int)
-    >>> selection_null(y, p, rng.integers(3, size=300), n_strata=3, n_resamples=10).shape
-    (10, 3)
-    """
-    return selection_draws(y, probs, codes, **options).ece
-
-
 def selection_draws(
-    y: ArrayLike,
-    probs: ArrayLike,
-    codes: ArrayLike,
+    labels: NDArray[Any],
+    p: Float,
+    code: Int,
     *,
     n_strata: int,
     groups: ArrayLike | None = None,
@@ -139,9 +116,9 @@ def selection_draws(
 
     Parameters
     ----------
-    y, probs
+    labels, p
         Labels 0 / 1 and positive-class probabilities, (n,).
-    codes
+    code
         Stratum number of each case, -1 for none.
     groups
         Patient, slide, ... of each case.
@@ -167,19 +144,12 @@ def selection_draws(
     >>> bool(high[0] < 0 < low[1])
     True
     """
-    p = check_probs(probs)
-    labels = check_labels(y)
-    code = np.asarray(codes)
-    n = check_same_length(y=labels, probs=p, codes=code)
-    check_positive_int(n_neighbours, "n_neighbours")
-    if p.ndim != 1:
-        raise InputError("the selection null takes positive-class probabilities, shape (n,)")
-    times = read_counts(sample_weight, n)
+    times = read_counts(sample_weight, len(p))
     rng = as_rng(seed)
     if weights is None:
         weights = ClassWeights(1.0, 1.0, 0.0)
     q = weights.in_sample(p)
-    unit = read_groups(groups, n, times)
+    unit = read_groups(groups, len(p), times)
     share, _ = dependence(labels, q, unit, bin_index(q, n_bins=n_bins), n_bins)
     scarce = np.zeros(n_strata, dtype=bool)
     if unit is not None:
@@ -189,7 +159,7 @@ def selection_draws(
     if labels.min() == labels.max() or scarce.all():
         return _draws(residual, count)
     if times is None:
-        times = np.ones(n)
+        times = np.ones(len(p))
     if times.sum() > EXACT_CASES:
         limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours, weights)
         cell = bin_index(p, n_bins=n_bins)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, Int, as_rng, check_unit
+from scalecal.checks import Float, InputError, Int, as_rng, check_inside
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import Sample, blocks, event_probs, read_counts, read_hard_event
 from scalecal.metrics.binning import Binner, Binning, bin_sums, binner
@@ -331,8 +331,6 @@ def consistency_bars(
     >>> bool(0.35 < bars.lo[0] < 0.5 < bars.hi[0] < 0.65)
     True
     """
-    level = check_unit(level, "level")
-    if level in (0.0, 1.0):
-        raise InputError(f"level must lie between 0 and 1, got {level:g}")
+    level = check_inside(level, "level")
     null = Null.of(probs, y, groups, n_bins, binning, sample_weight)
     return null.bars(null.residuals(n_resamples, seed), level)

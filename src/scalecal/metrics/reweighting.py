@@ -34,7 +34,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import chdtrc, expit, logit
 
 from scalecal.checks import Float, InputError, Int, as_rng
 from scalecal.metrics.arguments import blocks
@@ -60,7 +60,6 @@ from scalecal.metrics.resampling import (
 from scalecal.metrics.significance import (
     KUIPER_STEPS,
     CalibrationTest,
-    chi_square_sf,
     cox,
     walk_range,
 )
@@ -105,13 +104,6 @@ class ClassWeights:
         if self.offset == 0.0:  # not through logits, whose rounding would change draws
             return p
         return np.asarray(expit(logit(np.clip(p, EPS, 1.0 - EPS)) + self.offset))
-
-
-def check_prevalence(prevalence: float) -> float:
-    """Return a prevalence that is between 0 and 1, or fail."""
-    if not isinstance(prevalence, int | float) or not 0.0 < prevalence < 1.0:
-        raise InputError(f"prevalence must lie between 0 and 1, got {prevalence!r}")
-    return float(prevalence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,7 +295,7 @@ class Reweighted:
             drawn = flipped(self._by_group(h, pooled(self.groups, rng)), n_resamples, rng)
             p_value = rank_p(((drawn @ inverse) * drawn).sum(axis=1), statistic)
         else:
-            p_value = chi_square_sf(statistic, h.shape[1])
+            p_value = float(chdtrc(h.shape[1], statistic))
         if name == "spiegelhalter":
             statistic = float(np.copysign(sqrt(statistic), total[0]))
         return CalibrationTest(name, statistic, p_value, details)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.cases import Answers, Features, Predictions, leakage_note, rows_of
+from scalecal.cases import Answers, Cases, Features, Predictions, leakage_note, rows_of
 from scalecal.checks import (
     InputError,
     Int,
@@ -145,15 +145,16 @@ def applicable(
     return run, out
 
 
-def parts(data: Features, seed: int) -> tuple[Int, Int | None, Int]:
+def parts(cases: Cases, seed: int) -> tuple[Int, Int | None, Int]:
     """Return the rows for training, validation (None: each method holds out its own) and testing.
 
     Without a `split` column a grouped, stratified 70 / 10 / 20 split is drawn from the seed.
     """
-    assert data.y is not None
-    part = data.split
-    if part is None:
-        part = split(data.y, groups=data.cases.group_codes, shares=SHARES, seed=seed)
+    assert cases.y is not None
+    if cases.split is not None:
+        part = cases.split.values
+    else:
+        part = split(cases.y, groups=cases.group_codes, shares=SHARES, seed=seed)
     train, val, test = (np.flatnonzero(part == name) for name in ("train", "val", "test"))
     for name, rows in (("train", train), ("test", test)):
         if len(rows) == 0:
@@ -246,7 +247,7 @@ def run_grid(
     again: dict[tuple[str, int], tuple[CrossFit, slice]] = {}
     tested: dict[int, Int] = {}
     for seed in chosen:
-        train, val, tested[seed] = parts(data, seed)
+        train, val, tested[seed] = parts(data.cases, seed)
         if voted and data.cases.votes is not None and not data.cases.votes[tested[seed]].any():
             raise InputError("the numbers of voted cases cannot be tried: no test case has votes")
         shared = shared_arrays(data, train, val)
@@ -284,7 +285,7 @@ def run_grid(
     behind = known.behind(data.cases)
     for seed in chosen:
         say(f"seed {seed}: calibrating and predicting {len(tested[seed]):,} test cases")
-        val, test = parts(data, seed)[1], tested[seed]
+        val, test = parts(data.cases, seed)[1], tested[seed]
         for name, method in run.items():
             rivals = [trained[i] for i in place[name, seed]]
             best[name, seed] = best_recipe(rivals)
@@ -311,7 +312,7 @@ def run_grid(
     # One method will do: whether labels and embeddings are in the same order is the data's matter.
     first = next(iter(run))
     at_chance = tuple(
-        _chance_note(probes[first, seed], data, parts(data, seed)[1], tested[seed])
+        _chance_note(probes[first, seed], data, parts(data.cases, seed)[1], tested[seed])
         for seed in chosen
     )
     # Those that were left out with one seed are left out with all, so that methods stay paired.
