@@ -460,7 +460,7 @@ def bad_features() -> Any:
 @pytest.mark.parametrize(
     ("probe", "fit", "words"),
     [
-        (LinearProbe(), {"X": bad_features()}, "row 3, column 4"),
+        (LinearProbe(), {"X": bad_features()}, "column 4 at row 3"),
         (LinearProbe(), {"y": np.ones(240)}, "one class only"),
         (LinearProbe(smoothing="piecewise"), {}, "needs votes"),
         (LinearProbe(smoothing="picewise"), {}, "Known: vanilla, confidence, piecewise"),

@@ -16,7 +16,7 @@ from scalecal.datasets import simulate
 from scalecal.evaluation.audits import audit_predictions
 from scalecal.evaluation.evaluations import evaluate
 from scalecal.evaluation.recalibration import calibrate_predictions
-from scalecal.inference.selection import selection_null
+from scalecal.inference.selection import selection_draws
 from scalecal.probes import Job, Recipe, fit_many
 from scalecal.progress import Progress
 from scalecal.runs.grid import run_grid
@@ -71,13 +71,15 @@ def test_shares_of_every_kind_of_work_add_up(data):
             ],
             advance=advance,
         ),
-        "null": lambda advance: selection_null(
-            data.y,
-            np.linspace(0.1, 0.9, 300),
-            np.arange(300) % 3,
-            n_strata=3,
-            n_resamples=50,
-            advance=advance,
+        "null": lambda advance: (
+            selection_draws(
+                data.y,
+                np.linspace(0.1, 0.9, 300),
+                np.arange(300) % 3,
+                n_strata=3,
+                n_resamples=50,
+                advance=advance,
+            ).ece
         ),
         "audit": lambda advance: audit_predictions(
             audit(data.y, np.linspace(0.1, 0.9, 300), votes=votes, n_resamples=20).predictions,

@@ -30,10 +30,18 @@ __all__ = [
     "array_hash",
     "leakage_note",
     "left_out_note",
+    "rows_of",
 ]
 
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
+
+
+def rows_of(column: NDArray[Any] | None, rows: Rows) -> Any:
+    """Return some rows of a column; None where there is no column."""
+    if column is None:
+        return None
+    return column[rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +70,11 @@ class Factor:
         if missing.any():
             texts = np.where(missing, "", texts)
         distinct, inverse = np.unique(texts, return_inverse=True)
-        known = tuple(name for name in distinct.tolist() if name) if names is None else names
-        place = {name: code for code, name in enumerate(known)}
+        if names is None:
+            names = tuple(filter(None, distinct.tolist()))
+        place = {name: code for code, name in enumerate(names)}
         codes = np.array([place.get(name, -1) for name in distinct.tolist()], dtype=np.int64)
-        return cls(codes[inverse.reshape(raw.shape)], known)
+        return cls(codes[inverse.reshape(raw.shape)], names)
 
     @property
     def values(self) -> NDArray[np.str_]:
@@ -151,10 +160,13 @@ class Cases:
     def take(self, rows: Rows) -> Cases:
         """Return some of the cases, in this order; those without ids keep their row numbers as ids."""
         index = np.arange(self.n)[rows]
-        cut: dict[str, Any] = {
-            name: values.take(index) if isinstance(values, Factor) else values[index]
-            for name, values in self._columns().items()
-        }
+        cut: dict[str, Any] = {}
+        for name, values in self._columns().items():
+            if isinstance(values, Factor):
+                cut[name] = values.take(index)
+            else:
+                cut[name] = values[index]
+        # A part of a part must still name the rows of the whole, by which methods are matched.
         if self.ids is None:
             cut["ids"] = index.astype(f"U{len(str(self.n))}")
         return replace(self, n=len(index), **cut)
@@ -169,6 +181,7 @@ class Cases:
             if any(column is None for column in columns):
                 joined[name] = None
             elif isinstance(columns[0], Factor):
+                # Each part numbers its names by itself, so codes are made anew.
                 names = tuple(dict.fromkeys(n for column in columns for n in column.names))
                 joined[name] = Factor.of(np.concatenate([c.values for c in columns]), names)
             else:
@@ -189,21 +202,28 @@ class Cases:
 
     @property
     def readers(self) -> Int | None:
-        """How many readers stand behind each case, (n,); None if that is unknown."""
-        return self.n_raters if self.votes is None else np.asarray(self.votes.sum(axis=1))
+        """How many readers stand behind each case, (n,); None where that is unknown."""
+        if self.votes is None:
+            return self.n_raters
+        return np.asarray(self.votes.sum(axis=1))
 
     @property
     def usual_readers(self) -> int | None:
         """Median number of readers behind the cases that have any; None if none has."""
         size = self.readers
-        return None if size is None or not (size > 0).any() else int(np.median(size[size > 0]))
+        if size is None or not (size > 0).any():
+            return None
+        # The median: a few cases that many more readers saw must not move it.
+        return int(np.median(size[size > 0]))
 
     def panel_sizes(self, usual: int | None) -> Int | None:
-        """How many readers stand behind each label, `usual` if a case has none; None without it."""
+        """How many readers stand behind each label, `usual` where a case has none; None without it."""
+        size = self.readers
         if usual is None:
             return None
-        size = self.readers
-        return np.full(self.n, usual) if size is None else np.where(size > 0, size, usual)
+        if size is None:
+            return np.full(self.n, usual)
+        return np.where(size > 0, size, usual)
 
     @property
     def group_codes(self) -> Int | None:
@@ -213,7 +233,9 @@ class Cases:
     @property
     def stratum_names(self) -> tuple[str, ...]:
         """Names of the strata, easiest first; no "overall"."""
-        return () if self.strata is None else self.strata.names
+        if self.strata is None:
+            return ()
+        return self.strata.names
 
     def within(self, stratum: str) -> NDArray[np.intp] | slice:
         """Row numbers of a stratum's cases; all of them for "overall"."""
@@ -280,12 +302,16 @@ class Cases:
                 f"--group-regex '{pattern}' has no group: put parentheses around what names the patient, "
                 "as in '^(P[0-9]+)_'"
             )
-        which = "group" if "group" in compiled.groupindex else 1
-        matches = [compiled.search(name) for name in self.names.tolist()]
-        values = [(match[which] or "") if match else "" for match in matches]
-        unmatched = [
-            name for name, value in zip(self.names.tolist(), values, strict=True) if not value
-        ]
+        which: int | str = 1
+        if "group" in compiled.groupindex:
+            which = "group"
+        values, unmatched = [], []
+        for name in self.names.tolist():
+            match = compiled.search(name)
+            if match and match[which]:
+                values.append(match[which])
+            else:
+                unmatched.append(name)
         if unmatched:
             raise InputError(
                 f"--group-regex '{pattern}' finds no group in {len(unmatched):,} of {self.n:,} ids, "
@@ -306,6 +332,7 @@ class Cases:
             )
             raise InputError(" ".join([why, *self.notes]))
         kept = self.y >= 0
+        # The same object says that nothing was left out: predictions and features need no copy then.
         if kept.all():
             return self
         if not kept.any():
@@ -330,12 +357,15 @@ def leakage_note(cases: Cases) -> str:
     if cases.groups is None or cases.split is None:
         return ""
     codes, part = cases.groups.codes, cases.split.values
+    # A case of no group shares its patient with nobody.
     known = codes >= 0
     seen, tested = (codes[known & (part == name)] for name in ("train", "test"))
     shared = np.intersect1d(seen, tested)
     if len(shared) == 0:
         return ""
-    has = "has" if len(shared) == 1 else "have"
+    has = "have"
+    if len(shared) == 1:
+        has = "has"
     total, cut = len(np.unique(codes[known])), int(np.isin(tested, shared).sum())
     return (
         f"{len(shared):,} of {total:,} groups {has} cases in both train and test "
@@ -554,6 +584,7 @@ class Predictions:
         place[index] = np.arange(len(index))
         answers = {}
         for key, own in self.answers.items():
+            # Answers to all cases may come in a new order; others keep theirs.
             if len(own) == self.cases.n and own.aligned():
                 answers[key] = replace(own.take(index), rows=None)
             else:
@@ -603,10 +634,8 @@ class Predictions:
 
     def groups_of(self, index: Int) -> Int | None:
         """Return the groups of the cases at `index` as codes, or None without groups."""
-        codes = self.cases.group_codes
-        if codes is None:
-            return None
-        return codes[index]
+        codes: Int | None = rows_of(self.cases.group_codes, index)
+        return codes
 
     @property
     def variants(self) -> Mapping[str, str]:
@@ -690,7 +719,9 @@ class Features:
     def votes(self) -> Int | None:
         """Votes as functions take them beside `n_raters`: (n,) for the second of two classes, or (n, C)."""
         votes = self.cases.votes
-        return votes[:, 1] if votes is not None and votes.shape[1] == 2 else votes
+        if votes is not None and votes.shape[1] == 2:
+            return votes[:, 1]
+        return votes
 
     @property
     def n_raters(self) -> Int | None:
@@ -728,6 +759,7 @@ class Features:
 
 def array_hash(X: NDArray[Any], votes: NDArray[Any] | None = None) -> str:
     """Return the SHA-256 of embeddings in memory and of the votes beside them."""
+    # Rows of a view and of its copy must hash alike.
     digest = hashlib.sha256(np.ascontiguousarray(X).data)
     if votes is not None:
         digest.update(np.ascontiguousarray(votes).data)

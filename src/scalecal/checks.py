@@ -6,12 +6,14 @@ Every message says what was found, what was expected and, where it can, what to 
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -96,6 +98,46 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def as_utf8(text: str) -> str:
+    """Escape what UTF-8 cannot hold: bytes of a file's name that are no text.
+
+    Examples
+    --------
+    >>> print(as_utf8(os.fsdecode(bytes([255])) + ".csv"))
+    \\udcff.csv
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def plain(obj: Any) -> Any:
+    """Turn numpy values, tuples, sets and paths into what JSON knows; undefined numbers into None.
+
+    Tokens and passwords in text are left out (`scalecal.checks.redacted`).
+
+    Examples
+    --------
+    >>> plain({"n": np.int64(3), "ece": float("nan"), "shape": (2, 1)})
+    {'n': 3, 'ece': None, 'shape': [2, 1]}
+    """
+    if isinstance(obj, str) and not isinstance(obj, np.generic):
+        return redacted(as_utf8(obj))
+    if obj is None or (isinstance(obj, bool | int) and not isinstance(obj, np.generic)):
+        return obj
+    if isinstance(obj, np.generic | np.ndarray):
+        return plain(obj.tolist())
+    if isinstance(obj, float):
+        return obj if math.isfinite(obj) else None
+    if isinstance(obj, Mapping):
+        return {str(plain(key)): plain(value) for key, value in obj.items()}
+    if isinstance(obj, set | frozenset):
+        return [plain(value) for value in sorted(obj, key=str)]
+    if isinstance(obj, list | tuple):
+        return [plain(value) for value in obj]
+    if isinstance(obj, os.PathLike):
+        return plain(os.fspath(obj))
+    raise TypeError(f"cannot write a {type(obj).__name__} as JSON")
+
+
 class MissingPackageError(ImportError):
     """An optional package is needed; the message names the command that installs it."""
 
@@ -140,6 +182,20 @@ def library(name: str, needed_by: str, install: str = "'scalecal[encoders]'") ->
             "and torchvision must be builds that belong together. "
             "Run: pip install --force-reinstall torch torchvision"
         ) from error
+
+
+class LazyModule(ModuleType):
+    """A library that is imported when it is first used: `scalecal --help` waits for none.
+
+    Examples
+    --------
+    >>> json = LazyModule("json")
+    >>> json.dumps([1])
+    '[1]'
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 class ScalecalWarning(UserWarning):
@@ -318,6 +374,14 @@ def check_unit(value: Any, name: str) -> float:
     number = check_number(value, name, "be a number in [0, 1]")
     if not 0.0 <= number <= 1.0:
         raise InputError(f"{name} must lie in [0, 1], got {number:g}")
+    return number
+
+
+def check_inside(value: Any, name: str) -> float:
+    """Return `value` as a float above 0 and below 1."""
+    number = check_number(value, name, "be a number between 0 and 1")
+    if not 0.0 < number < 1.0:
+        raise InputError(f"{name} must lie strictly between 0 and 1, got {number:g}")
     return number
 
 

@@ -48,10 +48,12 @@ from scalecal.checks import (
     as_float,
     check_above,
     check_choice,
+    check_counts,
     check_finite,
     check_logits,
     check_number,
     check_weights,
+    plain,
 )
 from scalecal.limits import check_count, check_limit
 from scalecal.votes import check_sides, clear_majority
@@ -249,15 +251,18 @@ def count_log_law(votes: Int, z: Float, rho: float) -> Float:
     >>> np.exp(count_log_law(votes, np.zeros(3), 0.5)).round(3).tolist()
     [0.25, 0.375, 1.0]
     """
-    log_p = (
-        np.column_stack([log_expit(-z), log_expit(z)]) if z.ndim == 1 else log_softmax(z, axis=1)
-    )
-    m = votes.sum(axis=1)
-    total = gammaln(m + 1) - gammaln(votes + 1).sum(axis=1)
+    # One row per class: numpy is slow to sum along an axis as short as the classes.
+    if z.ndim == 1:
+        log_p = np.stack([log_expit(-z), log_expit(z)])
+    else:
+        log_p = np.ascontiguousarray(log_softmax(z, axis=1).T)
+    votes = np.ascontiguousarray(votes.T)
+    m = votes.sum(axis=0)
+    total = gammaln(m + 1) - gammaln(votes + 1).sum(axis=0)
     kept = (1.0 - rho) * np.exp(log_p)
     for i in range(int(m.max(initial=0))):
         factor = np.log(kept + i * rho) if i * rho > 0.0 else np.log1p(-rho) + log_p
-        total += np.where(votes > i, factor, 0.0).sum(axis=1)
+        total += np.where(votes > i, factor, 0.0).sum(axis=0)
         total -= np.where(m > i, np.log1p(rho * (i - 1.0)), 0.0)
     return np.asarray(total)
 
@@ -431,19 +436,20 @@ def _tails(factors: _Factors, m: int) -> tuple[Float, Float]:
     the lower one; the second answer holds these weights, (n, m + 1).
     """
     half = (m + 1) // 2
-    law = _by_count(factors.up[:, :m], factors.down[:, :m])
-    law += _log_choose(m)
-    value, sign = np.zeros(len(law)), 1.0
+    # One row per count: numpy is slow to sum along an axis as short as a panel.
+    law = _by_count(factors.up[:, :m], factors.down[:, :m]).T.copy()
+    law += _log_choose(m)[:, None]
+    value, sign = np.zeros(law.shape[1]), 1.0
     for part in (slice(half, None), slice(None, half)):
-        inside = law[:, part]
-        most = inside.max(axis=1, keepdims=True)
+        inside = law[part]
+        most = inside.max(axis=0)
         inside -= most
         np.exp(inside, out=inside)
-        whole = inside.sum(axis=1, keepdims=True)
-        value += sign * (most + np.log(whole))[:, 0]
+        whole = inside.sum(axis=0)
+        value += sign * (most + np.log(whole))
         inside *= sign / whole
         sign = -1.0
-    return value, law
+    return value, law.T
 
 
 def _label_slope(factors: _Factors, weights: Float) -> Float:
@@ -801,12 +807,7 @@ class Panel:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the panel as numbers and lists that JSON can hold; NaN as None."""
-        stored = dict(vars(self))
-        for name, value in stored.items():
-            if isinstance(value, np.ndarray):
-                stored[name] = value.tolist()
-            elif isinstance(value, float) and np.isnan(value):
-                stored[name] = None
+        stored: dict[str, Any] = plain(vars(self))
         return stored
 
     @classmethod
@@ -1065,7 +1066,7 @@ def fit_panel(
     check_choice(interval, (True, False), "interval")
     z = _panel_logits(logits)
     labels, counts = _observed(z, y, votes, n_raters)
-    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
+    weight, prior_sd = case_weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     labels[weight == 0], counts[weight == 0] = np.nan, 0
     m = counts.sum(axis=1)
     if votes is None and panel_size is None:
@@ -1117,7 +1118,8 @@ def _panel_logits(logits: ArrayLike) -> Float:
     return z
 
 
-def _weights(sample_weight: ArrayLike | None, n: int) -> Float:
+def case_weights(sample_weight: ArrayLike | None, n: int) -> Float:
+    """Return the weight of each case, by default 1."""
     weight = check_weights(sample_weight, n, "sample_weight")
     return np.ones(n) if weight is None else weight
 
@@ -1134,27 +1136,30 @@ def _observed(
         raise InputError(f"y must be classes 0 .. {n_classes - 1}, or NaN where a label is unknown")
     if votes is None:
         return labels, np.zeros((n, n_classes), dtype=np.int64)
+    return labels, read_votes(votes, n_raters, n, n_classes)
+
+
+def read_votes(votes: ArrayLike, n_raters: ArrayLike | None, n: int, n_classes: int) -> Int:
+    """Votes for each class (n, C); no vote at all where a case was not read (NaN)."""
     raw = as_float(votes, "votes")
-    shapes: list[tuple[int, ...]] = [(n, n_classes)]
-    if n_classes == 2:
-        shapes.insert(0, (n,))
-    if raw.shape not in shapes:
+    if raw.ndim not in (1, 2):
+        raise InputError(f"votes must be 1-d (n,) or 2-d (n, classes), got shape {raw.shape}")
+    missing = np.asarray(np.isnan(raw) if raw.ndim == 1 else np.isnan(raw).any(axis=-1))
+    size = n_raters
+    if missing.any():
+        raw = np.where(missing if raw.ndim == 1 else missing[:, None], 0.0, raw)
+        if n_raters is not None and len(missing) == n:
+            size = np.where(missing, 0.0, as_float(n_raters, "n_raters"))
+    elif n_raters is not None and np.isnan(as_float(n_raters, "n_raters")).any():
+        raise InputError("n_raters must be known wherever votes are: give a number, or NaN votes")
+    counts = check_counts(raw, size)
+    if counts.shape != (n, n_classes):
         raise InputError(
-            f"votes must have the shape {' or '.join(map(str, shapes))}, got {raw.shape}"
+            f"votes must have one row per case and one column per class, ({n}, {n_classes}), got "
+            f"{counts.shape}"
         )
-    if raw.ndim == 1:
-        if n_raters is None:
-            raise InputError("votes need n_raters: the number of readers behind each count")
-        m = as_float(n_raters, "n_raters")
-        if m.shape not in ((), (n,)):
-            raise InputError(f"n_raters must be one number or one per case ({n}), got {m.shape}")
-        known = check_finite(np.broadcast_to(m, (n,))[np.isfinite(raw)], "n_raters")
-        check_limit(int(known.max(initial=0.0)), "readers", "n_raters")
-        raw = np.column_stack([m - raw, raw])
-    read = np.asarray(np.isfinite(raw).all(axis=1))
-    if np.any((raw[read] < 0) | (raw[read] != np.round(raw[read]))):
-        raise InputError("votes must be whole numbers between 0 and n_raters")
-    return labels, np.where(read[:, None], raw, 0.0).astype(np.int64)
+    check_limit(int(counts.sum(axis=1).max(initial=0)), "readers", "n_raters")
+    return counts
 
 
 def _panel_sizes(panel_size: ArrayLike | None, m: Int, labelled: NDArray[np.bool_]) -> Int:
@@ -1402,7 +1407,7 @@ def fit_panel_from_summary(
     z = _panel_logits(logits)
     labels, _ = _observed(z, y, None, None)
     sizes = check_sizes(n_raters, len(z))
-    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
+    weight, prior_sd = case_weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     kappa = check_number(kappa, "kappa", "lie in [-1, 1]")
     if not -1.0 <= kappa <= 1.0:
         raise InputError(f"kappa must lie in [-1, 1], got {kappa:g}")
@@ -1568,7 +1573,7 @@ def fit_labels(
     targets = as_float(y, "y")
     if z.ndim == 2 and targets.ndim == 1:
         targets = np.eye(z.shape[1])[targets.astype(np.int64)]
-    weight, prior_sd = _weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
+    weight, prior_sd = case_weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     fixed, at, reference = float("nan"), 0.0, None
     if rho is not None:
         fixed = at = check_rho(rho)

@@ -17,7 +17,7 @@ from scipy.optimize import brentq, minimize
 from scipy.special import expit, logit, ndtr, rel_entr
 from scipy.stats import binomtest, chi2, ncx2
 
-from scalecal.checks import Float, InputError, as_rng, check_list, check_unit
+from scalecal.checks import Float, InputError, as_rng, check_inside, check_list, check_unit
 from scalecal.datasets.simulated import simulate
 from scalecal.inference.units import NORMAL_95
 from scalecal.limits import check_count
@@ -160,7 +160,9 @@ def plan(
     """
     import pandas as pd
 
-    _check_inside(excess=excess, power=power, level=level)
+    check_inside(excess, "excess")
+    check_inside(power, "power")
+    check_inside(level, "level")
     if power <= level:
         raise InputError(f"power must exceed the level {level:g}, got {power:g}")
     n_simulations = check_count(n_simulations, "n_simulations", "resamples", least=20)
@@ -192,12 +194,6 @@ def plan(
         f"Cox's test at level {level:g}, {n_simulations} simulated studies per line"
     )
     return Plan(table, needed, float(power), title)
-
-
-def _check_inside(**values: float) -> None:
-    for name, value in values.items():
-        if not 0.0 < check_unit(value, name) < 1.0:
-            raise InputError(f"{name} must lie strictly between 0 and 1, got {value:g}")
 
 
 def _stratum(m: int, share: float, excess: float) -> _Stratum:
@@ -503,7 +499,8 @@ def plan_votes(
 
     if not 0.5 < check_unit(auc, "auc") <= _MAX_AUC:
         raise InputError(f"auc must lie above 0.5 and be at most {_MAX_AUC}, got {auc:g}")
-    _check_inside(prevalence=prevalence, share=share)
+    check_inside(prevalence, "prevalence")
+    check_inside(share, "share")
     correlations = list(dict.fromkeys(map(check_rho, check_list(rho, "rho"))))
     m = check_count(n_raters, "n_raters", "readers")
     if m < 3:

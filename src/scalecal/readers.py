@@ -44,15 +44,20 @@ class Readers:
         if self.kappa is not None or cases.votes is None:
             return self.kappa, self.vote_share
         kappa, share = vote_moments(cases.votes)
+        # Readers who all agree, or one reader alone, leave kappa undefined.
         if not np.isfinite(kappa):
             return None, None
         if self.vote_share is not None:
             return kappa, self.vote_share
-        return kappa, share if len(share) > 2 else float(share[1])
+        if len(share) == 2:
+            return kappa, float(share[1])
+        return kappa, share
 
     def usual(self, cases: Cases) -> int | None:
         """The usual number of readers behind a label (the median over cases that have any), or None."""
-        return cases.usual_readers if self.panel_size is None else self.panel_size
+        if self.panel_size is not None:
+            return self.panel_size
+        return cases.usual_readers
 
     def behind(self, cases: Cases) -> Int | None:
         """Readers behind each label (n,): its votes, the usual number where it has none; or None."""

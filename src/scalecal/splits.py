@@ -25,9 +25,9 @@ from scalecal.checks import (
     as_rng,
     check_choice,
     check_groups,
+    check_inside,
     check_positive_int,
-    check_unit,
-    rows,
+    refuse,
 )
 
 __all__ = ["PARTS", "folds", "hold_out", "split"]
@@ -117,9 +117,7 @@ def hold_out(
     >>> len(kept), len(held)
     (16, 4)
     """
-    share = check_unit(share, "share")
-    if share in (0.0, 1.0):
-        raise InputError(f"share must lie strictly between 0 and 1, got {share:g}")
+    share = check_inside(share, "share")
     both = np.array([1.0 - share, share])
     codes = _assign(y, groups, both, stratify, as_rng(seed), ("kept", "held-out"))
     return np.flatnonzero(codes == 0), np.flatnonzero(codes == 1)
@@ -186,12 +184,13 @@ def _class_codes(y: ArrayLike) -> Int:
         raise InputError(f"y must be one class label per case, got shape {raw.shape}")
     if raw.dtype.kind == "f":
         missing = ~np.isfinite(raw)
-    if missing.any():
-        raise InputError(f"y must not be missing, got None, NaN or infinity at {rows(missing)}")
-    if raw.dtype.kind == "f" and (raw != np.round(raw)).any():
-        raise InputError(
-            f"y must be class labels, got {raw[raw != np.round(raw)][0]:g} at "
-            f"{rows(raw != np.round(raw))}. Give the hard labels, not soft ones."
+    refuse(missing, "y must not be missing, got None, NaN or infinity")
+    if raw.dtype.kind == "f":
+        refuse(
+            raw != np.round(raw),
+            "y must be class labels",
+            raw,
+            advice="Give the hard labels, not soft ones.",
         )
     return np.unique(raw, return_inverse=True)[1].astype(np.int64)
 

@@ -46,6 +46,13 @@ def test_rows_come_in_the_promised_order_with_their_counts(seven):
     ]
 
 
+def test_facts_hold_the_nulls_that_the_rows_were_judged_by(seven):
+    rows = {r["stratum"]: r for r in seven.facts["rows"] if r["method"] == seven.facts["baseline"]}
+    for name in STRATA:
+        for key in ("null", "null_low", "null_high"):
+            assert rows[name][key] == seven[name][key]
+
+
 def test_every_number_equals_the_plain_function_on_the_stratum(seven):
     y, p, votes = make()
     side = np.maximum(votes, 7 - votes)
@@ -107,6 +114,15 @@ def test_difficulty_may_be_predicted_by_another_model():
     hard = votes_by_difficulty(votes, p, 7, of_label=True, p_split=split)[2]
     assert result.difficulty[2] == asdict(hard)
     assert "readers are expected to" in " ".join(result.sentences)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"), [(np.zeros(3), "3 rows"), (np.full(20, np.nan), "finite")]
+)
+def test_p_split_must_fit_the_cases(bad, words):
+    y, p, votes = (values[:20] for values in make())
+    with pytest.raises(InputError, match=f"p_split .*{words}"):
+        audit(y, p, votes=votes, n_raters=7, p_split=bad)
 
 
 def test_same_seed_same_audit_and_json_is_plain(seven):

@@ -136,7 +136,7 @@ def test_audits_are_compared_at_one_prevalence(rng):
         compare_audits(a, plain)
 
 
-@pytest.mark.parametrize("prevalence", [0.0, 1.0, 1.5])
+@pytest.mark.parametrize("prevalence", [0.0, 1.0, 1.5, -0.1, float("nan"), "0.1"])
 def test_prevalence_lies_between_0_and_1(rng, prevalence):
     y, p, _ = enriched(rng)
     with pytest.raises(InputError, match="between 0 and 1"):

@@ -186,6 +186,15 @@ def test_given_strata_by_other_numbers_in_other_blocks():
     assert any("have no stratum" in note for note in streamed.notes)
 
 
+def test_the_diagrams_band_is_of_the_cases_and_not_of_the_cells():
+    y, p, _ = cases(2000)
+    p = np.round(p, 1)  # ten times as many cases as there are cells
+    whole, streamed = audit(y, p), in_blocks(y, p).finish()
+    for key in ("null_low", "null_high"):
+        mine, expected = (e.facts["reliability"]["model"][0][key] for e in (streamed, whole))
+        assert mine == pytest.approx(expected, rel=0.15)
+
+
 def test_certain_predictions_ties_and_bin_edges_are_exact():
     p = np.array([0.0, 1.0, 0.2, 0.4, 0.6, 3 / 15, 6 / 15, 0.5, 1 - 2**-45, 1e-13] * 7)
     y = (np.arange(len(p)) % 3 == 0).astype(int)

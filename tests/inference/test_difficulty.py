@@ -7,7 +7,6 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 
 from scalecal import metrics
-from scalecal.checks import InputError
 from scalecal.inference import difficulty
 from scalecal.inference.difficulty import DIFFICULTIES, difficulty_codes, votes_by_difficulty
 from scalecal.panel import label_logit, reader_logit
@@ -258,13 +257,6 @@ def test_single_votes_and_pairs_are_tested_as_they_stand():
         reader = votes_by_difficulty(votes, mu, m)
         for one, other in zip(label, reader, strict=True):
             assert one.p_votes == pytest.approx(other.p_votes, rel=1e-6)
-
-
-def test_p_split_must_fit_the_cases():
-    votes, mu, _ = made(20)
-    for bad in (np.zeros(3), np.full(20, np.nan)):
-        with pytest.raises(InputError, match="p_split must be 20 finite numbers"):
-            votes_by_difficulty(votes, mu, 7, p_split=bad)
 
 
 @pytest.mark.validity

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scalecal import metrics
-from scalecal.inference.selection import _nearest_window, selection_draws, selection_null
+from scalecal.inference.selection import _nearest_window, selection_draws
 from scalecal.metrics import resampling as floors
 from scalecal.votes import stratum_codes
 
@@ -36,8 +36,8 @@ def test_null_of_strata_unrelated_to_the_label_is_the_plain_floor():
     p = rng.beta(0.8, 0.8, size=2000)
     y = (rng.random(2000) < p).astype(int)
     codes = rng.integers(2, size=2000)
-    wide = selection_null(y, p, codes, n_strata=2, n_neighbours=300, n_resamples=400)
-    narrow = selection_null(y, p, codes, n_strata=2, n_resamples=400)
+    wide = selection_draws(y, p, codes, n_strata=2, n_neighbours=300, n_resamples=400).ece
+    narrow = selection_draws(y, p, codes, n_strata=2, n_resamples=400).ece
     for s in range(2):
         plain = metrics.resampled_ece(p[codes == s], n_resamples=400).mean()
         assert wide[:, s].mean() == pytest.approx(plain, rel=0.1)
@@ -52,9 +52,9 @@ def test_normal_limit_agrees_with_drawing_case_by_case(monkeypatch):
     votes = rng.binomial(7, sigmoid(x + rng.normal(size=n)))
     y, p = (votes >= 4).astype(int), sigmoid(1.4 * x)
     codes = stratum_codes(np.column_stack([7 - votes, votes]))
-    exact = selection_null(y, p, codes, n_strata=3, n_resamples=400)
+    exact = selection_draws(y, p, codes, n_strata=3, n_resamples=400).ece
     monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", 10)
-    limit = selection_null(y, p, codes, n_strata=3, n_resamples=400)
+    limit = selection_draws(y, p, codes, n_strata=3, n_resamples=400).ece
     np.testing.assert_allclose(limit.mean(axis=0), exact.mean(axis=0), rtol=0.06)
     np.testing.assert_allclose(limit.std(axis=0), exact.std(axis=0), rtol=0.25)
     assert floors.EXACT_CASES == 100_000
@@ -72,7 +72,7 @@ def test_bins_and_errors_are_of_the_same_draws(monkeypatch):
     size = exact.n.sum(axis=2)
     np.testing.assert_allclose(exact.ece, np.abs(exact.residual).sum(axis=2) / size)
     np.testing.assert_array_equal(
-        exact.ece, selection_null(y, p, codes, n_strata=3, n_resamples=300)
+        exact.ece, selection_draws(y, p, codes, n_strata=3, n_resamples=300).ece
     )
     assert (size.sum(axis=1) == 2000).all()
     b = 11  # a bin slowly: draws without a case there do not count
@@ -112,13 +112,15 @@ def test_weights_of_the_null_count_cases(monkeypatch, most):
     times = rng.integers(1, 12, 300)
     monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", most)
     options = {"n_strata": 2, "n_resamples": 600}
-    weighted = selection_null(y, p, codes, sample_weight=times, **options)
-    copies = selection_null(*(np.repeat(a, times) for a in (y, p, codes)), **options)
+    weighted = selection_draws(y, p, codes, sample_weight=times, **options).ece
+    copies = selection_draws(*(np.repeat(a, times) for a in (y, p, codes)), **options).ece
     np.testing.assert_allclose(weighted.mean(axis=0), copies.mean(axis=0), rtol=1e-9)
 
 
 def test_one_label_only_has_no_null():
-    null = selection_null([1, 1], [0.2, 0.3], [0, 1], n_strata=2, n_resamples=5)
+    null = selection_draws(
+        np.ones(2), np.array([0.2, 0.3]), np.arange(2), n_strata=2, n_resamples=5
+    ).ece
     assert np.isnan(null).all()
 
 
@@ -126,7 +128,7 @@ def test_equal_predictions_do_not_share_one_window():
     """A constant prediction on sorted data must not copy the strata of the first rows alone."""
     y = np.repeat([0, 1], 500)
     codes = np.tile(np.repeat([0, 1], 250), 2)
-    null = selection_null(y, np.full(1000, 0.5), codes, n_strata=2, n_resamples=200)
+    null = selection_draws(y, np.full(1000, 0.5), codes, n_strata=2, n_resamples=200).ece
     assert np.isfinite(null).all()
     assert null.mean() < 0.08
 
@@ -153,7 +155,7 @@ def test_null_holds_its_level_for_calibrated_models(spread, noise):
     for _ in range(runs):
         y, p, votes = calibrated_study(rng, 977, spread, noise)
         codes = stratum_codes(np.column_stack([7 - votes, votes]))
-        null = selection_null(y, p, codes, n_strata=3, n_resamples=200, seed=rng)
+        null = selection_draws(y, p, codes, n_strata=3, n_resamples=200, seed=rng).ece
         for s in range(3):
             observed = metrics.ece(y[codes == s], p[codes == s])
             rejected[s] += (1 + (null[:, s] >= observed).sum()) / 201 <= 0.05
@@ -170,7 +172,7 @@ def test_null_has_power_against_over_confidence():
         y, p, votes = calibrated_study(rng, 977, 1.6, 1.0)
         sharp = sigmoid(1.5 * np.log(p / (1 - p)))
         codes = stratum_codes(np.column_stack([7 - votes, votes]))
-        null = selection_null(y, sharp, codes, n_strata=3, n_resamples=200, seed=rng)
+        null = selection_draws(y, sharp, codes, n_strata=3, n_resamples=200, seed=rng).ece
         low = codes == 2
         told += (1 + (null[:, 2] >= metrics.ece(y[low], sharp[low])).sum()) / 201 <= 0.05
     assert told / runs > 0.6
@@ -181,9 +183,9 @@ def test_null_of_groups_of_one_case_is_the_null_without_groups():
     p = rng.random(300)
     y, codes = (rng.random(300) < p).astype(int), rng.integers(3, size=300)
     options = {"n_strata": 3, "n_resamples": 40}
-    alone = selection_null(y, p, codes, **options)
+    alone = selection_draws(y, p, codes, **options).ece
     np.testing.assert_array_equal(
-        selection_null(y, p, codes, groups=np.arange(300), **options), alone
+        selection_draws(y, p, codes, groups=np.arange(300), **options).ece, alone
     )
 
 
@@ -192,7 +194,7 @@ def test_null_is_undefined_in_a_stratum_of_too_few_groups():
     p = rng.random(400)
     y, groups = (rng.random(400) < p).astype(int), np.arange(400) // 10
     codes = (groups < 5).astype(int)
-    null = selection_null(y, p, codes, groups=groups, n_strata=2, n_resamples=30)
+    null = selection_draws(y, p, codes, groups=groups, n_strata=2, n_resamples=30).ece
     assert np.isfinite(null[:, 0]).all()
     assert np.isnan(null[:, 1]).all()
 
@@ -206,10 +208,10 @@ def test_normal_limit_of_the_null_of_groups_agrees_with_drawing(monkeypatch):
     y, p = (votes >= 4).astype(int), sigmoid(1.1 * x)
     codes = stratum_codes(np.column_stack([7 - votes, votes]))
     options = {"n_strata": 3, "n_resamples": 600}
-    plain = selection_null(y, p, codes, **options)
-    exact = selection_null(y, p, codes, groups=groups, **options)
+    plain = selection_draws(y, p, codes, **options).ece
+    exact = selection_draws(y, p, codes, groups=groups, **options).ece
     monkeypatch.setattr("scalecal.inference.selection.EXACT_CASES", 10)
-    limit = selection_null(y, p, codes, groups=groups, **options)
+    limit = selection_draws(y, p, codes, groups=groups, **options).ece
     np.testing.assert_allclose(limit.mean(axis=0), exact.mean(axis=0), rtol=0.06)
     np.testing.assert_allclose(limit.std(axis=0), exact.std(axis=0), rtol=0.25)
     assert (exact.std(axis=0) > 1.5 * plain.std(axis=0)).all()

@@ -8,7 +8,7 @@ from scipy.special import expit, logit, ndtr
 
 from scalecal.checks import InputError
 from scalecal.metrics import ece
-from scalecal.metrics.reweighting import ClassWeights, Reweighted, check_prevalence
+from scalecal.metrics.reweighting import ClassWeights, Reweighted
 
 RUNS = 1000 if os.environ.get("SCALECAL_SLOW") == "1" else 100
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
@@ -62,12 +62,6 @@ def test_residuals_have_mean_zero_at_every_p():
     q = weights.in_sample(p)
     mean = q * weights.positive * (1 - p) - (1 - q) * weights.negative * p
     assert mean == pytest.approx(np.zeros(100), abs=1e-12)
-
-
-@pytest.mark.parametrize("prevalence", [0.0, 1.0, -0.1, float("nan"), "0.1"])
-def test_prevalence_lies_between_0_and_1(prevalence):
-    with pytest.raises(InputError, match="prevalence must lie between 0 and 1"):
-        check_prevalence(prevalence)
 
 
 def test_one_class_cannot_be_reweighted():

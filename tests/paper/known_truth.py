@@ -23,7 +23,7 @@ from scipy.special import bdtr, expit
 from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.evaluation.scores import entropy
 from scalecal.evaluation.softening import equal_entropy, soften
-from scalecal.inference.selection import selection_null
+from scalecal.inference.selection import selection_draws
 from scalecal.paper import decisions
 from scalecal.paper.claims import CLAIMS
 from scalecal.paper.decisions import check_axis, check_neighbours
@@ -562,7 +562,7 @@ def _beyond(size):
             most = np.maximum(positive, PANEL - positive)
             codes = np.where(most > 5, 0, np.where(most == 5, 1, 2))
             y = (positive > PANEL / 2).astype(np.int64)
-            null = selection_null(y, p, codes, n_strata=3, n_resamples=20).mean(axis=0)
+            null = selection_draws(y, p, codes, n_strata=3, n_resamples=20).ece.mean(axis=0)
             high, low = (measured("ece", p[None], positive[None], s)[0] for s in ("high", "low"))
             excesses.append(low - null[2] - high + null[0])
         return float(np.mean(excesses)) - decisions.GAP

@@ -80,7 +80,7 @@ def test_papers_methods_train_by_the_papers_preset():
 def test_every_applicable_method_predicts_every_test_case(grid, data):
     assert set(grid.cell.methods) | set(grid.left_out) == set(METHODS)
     for (method, seed), part in grid.cell.answers.items():
-        test = parts(data, seed)[2]
+        test = parts(data.cases, seed)[2]
         np.testing.assert_array_equal(grid.cell.cases.names[part.rows], data.cases.names[test])
         assert part.p.shape == (len(test),), method
         assert ((part.p >= 0) & (part.p <= 1)).all(), method
@@ -96,7 +96,7 @@ def test_seeds_are_paired_and_differ(grid):
 
 def test_groups_are_never_on_two_sides(data):
     for seed in range(3):
-        train, val, test = parts(data, seed)
+        train, val, test = parts(data.cases, seed)
         sides = [set(data.groups[rows]) for rows in (train, val, test)]
         for one, other in itertools.combinations(sides, 2):
             assert not one & other
@@ -168,10 +168,10 @@ def test_more_than_two_classes():
 
 def test_given_parts_are_used(data):
     marked = Factor.of((["train"] * 6 + ["val"] * 1 + ["test"] * 3) * 36)
-    train, val, test = parts(data.with_cases(split=marked), seed=5)
+    train, val, test = parts(data.with_cases(split=marked).cases, seed=5)
     assert (len(train), len(val), len(test)) == (216, 36, 108)
     with pytest.raises(InputError, match="no case has split = 'test'"):
-        parts(data.with_cases(split=Factor.of(["train"] * 360)), seed=0)
+        parts(data.with_cases(split=Factor.of(["train"] * 360)).cases, seed=0)
 
 
 def test_seeds_are_a_count_or_a_list():

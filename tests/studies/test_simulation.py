@@ -10,7 +10,6 @@ from scipy import stats
 from scalecal import cli
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
-from scalecal.inference.paired import paired_t
 from scalecal.metrics import ece
 from studies import simulation
 from studies.simulation import (
@@ -27,6 +26,7 @@ from studies.simulation import (
     effect,
     main,
     page,
+    paired_t,
     score_against_truth,
     summarise,
     true_calibration_error,
@@ -66,6 +66,22 @@ def made(changes, *, seed=0, n=8, metrics=tuple(SCORES)):
             ]
     frame = pd.DataFrame(lines, columns=["setting", "replicate", "method", "metric", "value"])
     return frame.assign(n_test=300, **dict.fromkeys(FACTORS, 1.0))
+
+
+def test_paired_t_equals_scipy():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 10))
+    ours, theirs = paired_t(a, b), stats.ttest_rel(b, a)
+    assert ours.p_value == pytest.approx(theirs.pvalue)
+    low, high = theirs.confidence_interval(0.95)
+    assert (ours.low, ours.high) == pytest.approx((low, high))
+
+
+def test_paired_t_says_why_it_is_undefined():
+    assert paired_t([1.0], [2.0]).reason == "one pair only"
+    assert paired_t([1.0, 2.0], [2.0, 3.0]).reason == "the differences do not vary"
+    with pytest.raises(InputError, match="same number"):
+        paired_t([1.0], [2.0, 3.0])
 
 
 def test_every_setting_can_be_drawn_and_differs_from_base_in_what_its_name_says():

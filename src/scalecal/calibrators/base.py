@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logit
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from scalecal.checks import (
@@ -18,10 +18,10 @@ from scalecal.checks import (
     check_probs,
     check_same_length,
     check_targets,
-    check_weights,
+    plain,
 )
 from scalecal.limits import check_count
-from scalecal.panel import count_classes, log_odds, normalised, probabilities
+from scalecal.panel import case_weights, count_classes, log_odds, normalised, probabilities
 
 # The nearest a probability comes to 0 or 1 when it is turned back into a logit.
 _EDGE = 1e-12
@@ -77,10 +77,7 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
         n_classes = count_classes(z)
         targets = check_targets(y, n_classes)
         n = check_same_length(logits=z, y=targets)
-        weights = check_weights(sample_weight, n, "sample_weight")
-        if weights is None:
-            weights = np.ones(n)
-        self._fit(one_form(z), targets, weights, n_raters)
+        self._fit(one_form(z), targets, case_weights(sample_weight, n), n_raters)
         self.n_classes_ = n_classes
         return self
 
@@ -105,11 +102,17 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def to_dict(self) -> dict[str, Any]:
         """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""
         check_is_fitted(self)
+        params = {
+            key: plain(value)
+            for key, value in self.get_params(deep=False).items()
+            # A calibrator within this one is saved as it was fitted, by the class that has it.
+            if not isinstance(value, Calibrator)
+        }
         return {
             "name": self.name,
-            "params": {key: _plain(value) for key, value in self.get_params(deep=False).items()},
+            "params": params,
             "n_classes": self.n_classes_,
-            "fitted": {key: _plain(getattr(self, key)) for key in self._fitted},
+            "fitted": {key: plain(getattr(self, key)) for key in self._fitted},
         }
 
     @classmethod
@@ -280,8 +283,6 @@ class Chain(Calibrator):
         self.steps = steps
 
     def _fit(self, z: Float, targets: Float, weights: Float, n_raters: ArrayLike | None) -> None:
-        from sklearn.base import clone
-
         if not self.steps:
             raise InputError("a chain needs at least one calibrator")
         self.steps_: list[Calibrator] = []
@@ -326,15 +327,6 @@ def one_form(z: Float) -> Float:
 
 def _steps(calibrator: Calibrator) -> list[Calibrator]:
     return list(calibrator.steps) if isinstance(calibrator, Chain) else [calibrator]
-
-
-def _plain(value: Any) -> Any:
-    """Return arrays as lists and numpy scalars as Python's."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def _is_finite(value: Any) -> bool:

@@ -6,15 +6,14 @@ calibrator fitted to the others. What is measured on them is honest for a calibr
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from scalecal.calibrators.base import Calibrator
 from scalecal.calibrators.panels import PanelCalibrator
-from scalecal.cases import Answers
+from scalecal.cases import Answers, rows_of
 from scalecal.checks import Float, InputError, Int
 from scalecal.splits import folds
 
@@ -56,9 +55,6 @@ def crossfit(
     >>> crossfit(PlattScaling(), z, y, fold_numbers(y))[0].p.shape
     (40,)
     """
-    columns: int | slice = slice(None)
-    if logits.ndim == 1:
-        columns = 1
     p, reader = np.empty_like(logits), np.empty_like(logits)
     rho = np.zeros(int(fold.max()) + 1)
     answered = isinstance(calibrator, PanelCalibrator)
@@ -68,24 +64,39 @@ def crossfit(
             clone(calibrator),
             logits[rest],
             y[rest],
-            votes=_rows(votes, rest),
-            panel_size=_rows(panel_size, rest),
+            votes=rows_of(votes, rest),
+            panel_size=rows_of(panel_size, rest),
             interval=False,
         )
-        answer = fitted.predict_proba(logits[held], n_raters=_rows(panel_size, held))
-        p[held] = answer[:, columns]
-        answered = answered and fitted.panel_.knows_readers
+        made = answers_of(fitted, logits[held], n_raters=rows_of(panel_size, held))
+        p[held] = made.p
+        answered = answered and made.p_reader is not None
         if answered:
-            reader[held] = fitted.predict_reader_proba(logits[held])[:, columns]
-            rho[k] = fitted.panel_.rho
+            reader[held] = made.p_reader
+            rho[k] = made.rho
     mean_rho = float(rho.mean())
     if not answered:
         return Answers(p, None, mean_rho), rho
     return Answers(p, reader, mean_rho), rho
 
 
-def _rows(values: Int | None, rows: NDArray[np.bool_]) -> Int | None:
-    return None if values is None else values[rows]
+def knows_readers(calibrator: Calibrator) -> TypeGuard[PanelCalibrator]:
+    """Whether a fitted calibrator has a reader probability beside the label's."""
+    return isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers
+
+
+def answers_of(
+    calibrator: Calibrator, logits: Float, *, n_raters: Int | None = None, rows: Int | None = None
+) -> Answers:
+    """Both answers of a fitted calibrator, in the form of the logits; `rows` as in `Answers`."""
+    columns: int | slice = slice(None)
+    if logits.ndim == 1:
+        columns = 1
+    p = calibrator.predict_proba(logits, n_raters=n_raters)[:, columns]
+    if knows_readers(calibrator):
+        reader = calibrator.predict_reader_proba(logits)[:, columns]
+        return Answers(p, reader, calibrator.panel_.rho, rows=rows)
+    return Answers(p, rows=rows)
 
 
 def fit_with_readers(

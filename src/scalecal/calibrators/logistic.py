@@ -82,7 +82,8 @@ def fit_increasing(features: Float, targets: Float, weights: Float, start: Float
     There are at most two, so every set of those held at zero can be tried.
     """
     k = features.shape[1] - 1
-    best, least = None, np.inf
+    # All slopes zero is always allowed, so that one solution replaces the start.
+    best, least = start, np.inf
     for mask in range(2**k):
         free = [j for j in range(k) if not mask >> j & 1] + [k]
         coef, loss = _fit_logistic(features, targets, weights, start, free)
@@ -90,7 +91,6 @@ def fit_increasing(features: Float, targets: Float, weights: Float, start: Float
             best, least = coef, loss
             if mask == 0:
                 break
-    assert best is not None  # all slopes zero is always allowed
     return best
 
 

@@ -16,7 +16,6 @@ from scalecal.checks import (
     check_logits,
     check_same_length,
     check_targets,
-    check_weights,
 )
 from scalecal.panel import (
     PRIOR_SD_INTERCEPT,
@@ -110,21 +109,19 @@ class PanelCalibrator(Calibrator):
         raw = check_logits(logits)
         self.n_classes_ = count_classes(raw)
         targets = check_targets(y, self.n_classes_)
-        n = check_same_length(logits=raw, y=targets)
+        check_same_length(logits=raw, y=targets)
         z, size = one_form(raw), panel_size
         if size is None:
             size = n_raters
-        weight = check_weights(sample_weight, n, "sample_weight")
-        shared: dict[str, Any] = {"sample_weight": weight, "prior_sd": self.prior_sd}
+        shared: dict[str, Any] = {"sample_weight": sample_weight, "prior_sd": self.prior_sd}
         # Votes and kappa speak of hard labels; soft ones count as the class they prefer.
         label = (targets > 0.5).astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1)
-        if self.rho is not None:
-            self.panel_ = fit_labels(z, targets, size, rho=self.rho, **shared)
-        elif votes is not None:
+        # A correlation that is given needs neither votes nor kappa.
+        if self.rho is None and votes is not None:
             self.panel_ = fit_panel(
                 z, label, votes, n_raters, panel_size=panel_size, interval=interval, **shared
             )
-        elif self.kappa is not None:
+        elif self.rho is None and self.kappa is not None:
             if size is None:
                 raise InputError(
                     "kappa needs the panel's size: give n_raters, the readers per label"
@@ -133,7 +130,7 @@ class PanelCalibrator(Calibrator):
                 z, label, size, self.kappa, self.vote_share, **shared
             )
         else:
-            self.panel_ = fit_labels(z, targets, size, **shared)
+            self.panel_ = fit_labels(z, targets, size, rho=self.rho, **shared)
         return self
 
     def _transform(self, z: Float, n_raters: ArrayLike | None) -> Float:
@@ -238,9 +235,7 @@ class ReaderOnTop(PanelCalibrator):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""
-        saved = super().to_dict()
-        saved["params"].pop("label")
-        return {**saved, "label": self.label_.to_dict()}
+        return {**super().to_dict(), "label": self.label_.to_dict()}
 
     @classmethod
     def _restore(cls, saved: dict[str, Any]) -> Self:

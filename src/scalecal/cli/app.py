@@ -15,7 +15,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -25,13 +25,12 @@ from typing import Annotated, Any
 
 import typer
 
-from scalecal import __version__
+from scalecal import __version__, engines
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, redacted, visible
 from scalecal.cli.help import COMMANDS, Command, DocumentedCommand, Work
-from scalecal.engines import Engine as WorkerPool
-from scalecal.engines import open_engine
 from scalecal.io.input_columns import INPUT_COLUMNS, column_option, parse_columns
-from scalecal.io.store import check_place
+from scalecal.io.store import check_output_folder, check_place
+from scalecal.io.text import listed
 from scalecal.limits import VARIABLE
 from scalecal.progress import Progress, how_far
 
@@ -241,7 +240,7 @@ def open_workers(
     num_gpus: int | None,
     address: str | None,
     device: str | None,
-) -> WorkerPool:
+) -> engines.Engine:
     """Open the engine that --engine, --workers, --num-gpus and --address ask for."""
     on_gpu = device is not None and device != "cpu"
     if num_gpus and device is not None and not on_gpu:
@@ -250,7 +249,9 @@ def open_workers(
         raise InputError("--num-gpus gives every GPU one process: leave --workers out")
     if num_gpus is None and (workers is not None or not on_gpu):
         num_gpus = 0
-    return open_engine(workers=workers, num_gpus=num_gpus, address=address, **given(name=engine))
+    return engines.open_engine(
+        workers=workers, num_gpus=num_gpus, address=address, **given(name=engine)
+    )
 
 
 def _print(text: str, *, err: bool = False) -> None:
@@ -278,6 +279,23 @@ def tell(text: str) -> None:
 def complain(text: str) -> None:
     """Print a line on standard error that --quiet does not silence: why the exit code is not 0."""
     _print(text, err=True)
+
+
+def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:
+    """Refuse, before any work, a folder in which a run's files may not be written."""
+    check_output_folder(out, kind=kind, names=[*names, "report.html"], inputs=inputs)
+
+
+def close_run(out: Path, names: list[str]) -> None:
+    """Write the report of a run folder, where its cases were kept, and say what was written."""
+    from scalecal.evaluation.folder import store_facts
+    from scalecal.report import write_report
+
+    if "predictions.parquet" in names or "cells" in names:
+        store_facts(out)
+        write_report([out], out / "report.html")
+        names = sorted([*names, "report.html"])
+    say(f"\nWrote {listed(names)} to {out}")
 
 
 def named_columns(columns: list[str] | None, votes: Path | None) -> dict[str, str]:

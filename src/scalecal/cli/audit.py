@@ -24,6 +24,8 @@ from scalecal.cli.app import (
     Ties,
     Votes,
     app,
+    check_run,
+    close_run,
     command,
     complain,
     given,
@@ -35,7 +37,6 @@ from scalecal.cli.app import (
     tell,
 )
 from scalecal.cli.help import Work
-from scalecal.cli.report import check_run, close_run
 from scalecal.io import read_common_predictions, read_predictions
 from scalecal.io.store import check_output_folder, output_folder, write_csv
 

@@ -25,6 +25,8 @@ from scalecal.cli.app import (
     Seed,
     Ties,
     Votes,
+    check_run,
+    close_run,
     command,
     given,
     named_columns,
@@ -33,7 +35,6 @@ from scalecal.cli.app import (
 )
 from scalecal.cli.help import Work
 from scalecal.cli.probes import Kappa, PanelSize, VoteShare, known_of_readers
-from scalecal.cli.report import check_run, close_run
 from scalecal.io import read_predictions
 from scalecal.io.store import output_folder, write_text
 

@@ -19,6 +19,8 @@ from scalecal.cli.app import (
     Seeds,
     TrainingDevice,
     Workers,
+    check_run,
+    close_run,
     command,
     given,
     is_quiet,
@@ -31,7 +33,6 @@ from scalecal.cli.app import (
 from scalecal.cli.help import Work
 from scalecal.cli.images import Data, DatasetSpec, Partial, open_images
 from scalecal.cli.probes import Preset
-from scalecal.cli.report import check_run, close_run
 from scalecal.encoders import ENCODERS, get_encoder
 from scalecal.engines import Engine as WorkerPool
 from scalecal.io import store
@@ -58,7 +59,7 @@ def _sources(
         feature_folders,
         find_features,
         find_images,
-        paper_encoders,
+        is_asked_for,
     )
 
     sources: list[Source] = []
@@ -69,8 +70,10 @@ def _sources(
         # Folders that nobody asks for may be twice there.
         sources += find_features(features, datasets, encoders)
     elif data is None:
-        sources += embedded()
-        pairs = [(source.dataset, source.encoder) for source in sources]
+        for source in embedded():
+            pairs.append((source.dataset, source.encoder))
+            if is_asked_for(*pairs[-1], datasets, encoders):
+                sources.append(source)
     known_datasets = dict.fromkeys(dataset for dataset, _ in pairs)
     known_encoders = dict.fromkeys(encoder for _, encoder in pairs)
     if data is not None:
@@ -84,11 +87,12 @@ def _sources(
             get_encoder(name)
     if data is not None:
         wanted = [name for name in PAPER_DATASETS if datasets is None or name in datasets]
+        eight = [name for name, record in ENCODERS.items() if record.paper]
         images, missing = find_images(
             data,
             wanted,
             # Encoders that only the features know cannot be run.
-            [e for e in encoders or paper_encoders() if e in ENCODERS or e not in known_encoders],
+            [e for e in encoders or eight if e in ENCODERS or e not in known_encoders],
             out / "features",
             weights=weights,
             partial_data=partial,
@@ -96,13 +100,7 @@ def _sources(
         )
         there = {(s.dataset, s.encoder) for s in sources}
         sources += [s for s in images if (s.dataset, s.encoder) not in there]
-    chosen = []
-    for source in sources:
-        if datasets is not None and source.dataset not in datasets:
-            continue
-        if encoders is None or source.encoder in encoders:
-            chosen.append(source)
-    return chosen, missing
+    return sources, missing
 
 
 @command(
@@ -157,9 +155,8 @@ def reproduce(
     From images (--data), from features (--features), or with neither from the embedded nodules and
     simulated stand-ins. A run that was stopped continues where it was.
     """
+    from scalecal.paper import reproduction
     from scalecal.paper.claims import claims_table
-    from scalecal.paper.reproduction import Training, check_begun, judge_run, nothing_found
-    from scalecal.paper.reproduction import reproduce as run
     from scalecal.probes.methods import find_method
     from scalecal.runs.grid import seed_list
 
@@ -183,7 +180,9 @@ def reproduce(
     check_run(out, "reproduce", names, [data, features, weights, finetuned])
     if tables_only:
         with open_workers(engine, workers, None, address, "cpu") as pool:
-            outcome = judge_run(out, also=also, command=sys.argv, engine=pool, progress=tell)
+            outcome = reproduction.judge_run(
+                out, also=also, command=sys.argv, engine=pool, progress=tell
+            )
     else:
         sources, missing = _sources(
             data, features, only_datasets, only_encoders, out, weights, partial
@@ -193,22 +192,21 @@ def reproduce(
             tell("embedded data are small: all methods are trained with the default preset")
             chosen = {"preset": "default"}
         if not sources:
-            raise nothing_found(missing)
-        training = Training(
+            raise reproduction.nothing_found(missing)
+        training = reproduction.Training(
             seed_list(seeds),
             methods=only_methods,
             sweep=sweep,
             **given(device=device),
             **chosen,
         )
-        check_begun(sources, out, training)
+        reproduction.check_begun(sources, out, training)
         with store.disk_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         with store.lock_folder(out):
             store.sweep(out, below=True)
             with _pool(sources, out, training, engine, workers, num_gpus, address) as pool:
-                _train_on_workers(pool, sources, out, training)
-                outcome = run(
+                outcome = reproduction.reproduce(
                     sources,
                     out,
                     training,
@@ -247,24 +245,6 @@ def _pool(
             return nullcontext()
         tell(f"training on {workers} processes")
     return open_workers(engine, workers, num_gpus, address, training.device)
-
-
-def _train_on_workers(
-    pool: WorkerPool | None, sources: list[Source], out: Path, training: Training
-) -> None:
-    """Train seeds on the pool, if there is one; what is left, `reproduce` does itself."""
-    from scalecal.paper.reproduction import SourceError, cell_folder, train_seeds_on
-
-    if pool is None:
-        return
-    cells = []
-    for source in sources:
-        try:
-            source.open()  # what must be extracted first is, once, before the workers look
-        except SourceError:
-            continue  # left out, with its reason, later
-        cells.append((source, cell_folder(out, source)))
-    train_seeds_on(pool, cells, training, progress=tell)
 
 
 @command(

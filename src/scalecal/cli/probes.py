@@ -29,6 +29,8 @@ from scalecal.cli.app import (
     TrainingDevice,
     Votes,
     Workers,
+    check_run,
+    close_run,
     command,
     given,
     lists,
@@ -39,7 +41,6 @@ from scalecal.cli.app import (
     tell,
 )
 from scalecal.cli.help import Work
-from scalecal.cli.report import check_run, close_run
 from scalecal.io.features import read_features
 from scalecal.io.input_columns import parse_columns
 from scalecal.io.store import check_output_file, check_output_folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,24 +12,6 @@ from scalecal.checks import InputError
 from scalecal.cli.app import command, given, say, tell
 from scalecal.cli.help import Work
 from scalecal.io.store import check_output_folder
-from scalecal.io.text import listed
-
-
-def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:
-    """Refuse, before any work, a folder in which a run's files may not be written."""
-    check_output_folder(out, kind=kind, names=[*names, "report.html"], inputs=inputs)
-
-
-def close_run(out: Path, names: list[str]) -> None:
-    """Write the report of a run folder, where its cases were kept, and say what was written."""
-    from scalecal.evaluation.folder import store_facts
-    from scalecal.report import write_report
-
-    if "predictions.parquet" in names or "cells" in names:
-        store_facts(out)
-        write_report([out], out / "report.html")
-        names = sorted([*names, "report.html"])
-    say(f"\nWrote {listed(names)} to {out}")
 
 
 @command("report runs/compare --export runs/figures", Work("scalecal.report:write_report"))
@@ -61,8 +42,7 @@ def report(
     ] = False,
 ) -> None:
     """Write one self-contained report.html that compares one or several runs."""
-    from scalecal.report import export as write_files
-    from scalecal.report import newest_report, write_report
+    from scalecal import report as pages
 
     if runs:
         for run in runs:
@@ -72,12 +52,12 @@ def report(
                 )
         if export is not None:
             check_output_folder(export, kind="report", inputs=[*runs, images])
-        path = write_report(runs, out or runs[0] / "report.html", **given(images=images))
+        path = pages.write_report(runs, out or runs[0] / "report.html", **given(images=images))
         say(f"Wrote {path}")
         if export is not None:
-            say(f"Wrote {len(write_files(runs, export))} files of figures and tables to {export}")
+            say(f"Wrote {len(pages.export(runs, export))} files of figures and tables to {export}")
     elif open and not given(out=out, images=images, export=export):
-        path = newest_report("runs")
+        path = pages.newest_report("runs")
         say(str(path))
     else:
         raise InputError("RUN is missing: name the folder of a run, such as runs/demo")

@@ -16,29 +16,30 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal import __version__, metrics
-from scalecal.cases import Cases, Factor, Predictions
+from scalecal.cases import Cases, Factor, Predictions, rows_of
 from scalecal.checks import (
     Float,
     InputError,
-    Int,
     as_names,
     check_counts,
     check_groups,
+    check_inside,
     check_labels,
     check_probs,
     check_same_length,
 )
+from scalecal.evaluation.changes import null_band
 from scalecal.evaluation.rows import TESTS, label_sample, score
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units, effective_units
 from scalecal.io.text import some_of
 from scalecal.limits import check_count, limit
-from scalecal.metrics.arguments import check_same_classes, read_hard_event
+from scalecal.metrics.arguments import check_same_classes, of_two, read_hard_event
 from scalecal.metrics.grouping import MAX_UNITS, rank_p, too_few
-from scalecal.metrics.resampling import EXACT_CASES
-from scalecal.metrics.reweighting import Reweighted, check_prevalence
-from scalecal.panel import check_rho
+from scalecal.metrics.resampling import EXACT_CASES, Null
+from scalecal.metrics.reweighting import Reweighted
+from scalecal.panel import check_rho, count_classes
 from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
 
 MOST_STRATA = 20
@@ -67,11 +68,16 @@ class Audit:
         What was audited, kept for comparing, merging and drawing.
     units
         What is resampled: cases or groups, with the cases' weights.
+    reweighted
+        All cases with the weights of their classes; None where they stand for themselves.
     by_votes
         Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
+    nulls
+        Of each stratum with a null, the ECEs of a calibrated model, draw by draw: those behind `null`
+        and `p_null`.
     null_bars
-        Of each stratum with a null, where p less the share of positives lies in each bin of a calibrated
-        model: (2, n_bins), from the draws behind `null` and `p_null`.
+        Of the same strata, where p less the share of positives lies in each bin of a calibrated model:
+        (2, n_bins).
     """
 
     rows: list[dict[str, Any]]
@@ -80,8 +86,10 @@ class Audit:
     notes: list[str]
     predictions: Predictions = field(repr=False)
     units: Units = field(repr=False)
+    reweighted: Reweighted | None = field(default=None, repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
+    nulls: dict[str, Float] = field(default_factory=dict, repr=False)
     null_bars: dict[str, Float] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
@@ -122,22 +130,25 @@ class Audit:
         """How many cases each row of the predictions stands for; None: one."""
         return self.units.times
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Bins, resamples and seed."""
+        return {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+
     @cached_property
-    def reweighted(self) -> Reweighted | None:
-        """All cases with the weights of their classes; None where they stand for themselves."""
-        if self.units.importance is None:
-            return None
-        y, p = labels_of(self.predictions.cases), self.predictions.only.p
-        return Reweighted(y, p, self.meta["prevalence"], self.units.group)
+    def _drawn(self) -> tuple[Null, Float]:
+        """The null of all cases and its draws: kept, since ECEs and bars are of the same ones."""
+        event = read_hard_event(self.predictions.y, self.predictions.p)
+        groups, n_bins = self.predictions.cases.group_codes, self.meta["n_bins"]
+        null = Null.of(event.p, event.y, groups, n_bins, sample_weight=self.times)
+        return null, null.residuals(self.meta["n_resamples"], self.meta["seed"])
 
     def drawn_ece(self) -> Float:
         """Overall ECEs that a calibrated model with these probabilities would show, (n_resamples,)."""
-        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
         if self.reweighted is not None:
-            return self.reweighted.drawn_ece(**options)
-        event = read_hard_event(labels_of(self.predictions.cases), self.predictions.only.p)
-        groups = self.predictions.cases.group_codes
-        return metrics.resampled_ece(event.p, y=event.y, groups=groups, **options)
+            return self.reweighted.drawn_ece(**self.options)
+        null, residuals = self._drawn
+        return null.ece(residuals)
 
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
         """Return a stratum's bins, and where a calibrated model's share of positives would lie.
@@ -145,12 +156,9 @@ class Audit:
         Each bar is the central 90 % of the null that judges the row: labels drawn from p over all
         cases, and in a stratum the selection null.
         """
-        inside = self.predictions.cases.within(stratum)
-        cases, n_bins = self.predictions.cases.take(inside), self.meta["n_bins"]
-        p = self.predictions.only.p[inside]
-        w, weights = self.times, self.units.within(inside).weights
-        w = None if w is None else w[inside]
-        y, groups = labels_of(cases), cases.group_codes
+        inside, n_bins = self.predictions.cases.within(stratum), self.meta["n_bins"]
+        y, p = self.predictions.y[inside], self.predictions.p[inside]
+        weights = self.units.within(inside).weights
         table = metrics.bins(y, p, n_bins=n_bins, sample_weight=weights)
         if self.reweighted is not None:
             table = replace(table, n=metrics.bins(y, p, n_bins=n_bins).n)
@@ -158,10 +166,10 @@ class Audit:
             low, high = self.null_bars.get(stratum, np.full((2, n_bins), np.nan))
             ends = (np.clip(table.mean_p - end, 0.0, 1.0) for end in (high, low))
             return table, metrics.ConsistencyBars(*ends)
-        options = {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
         if self.reweighted is not None:
-            return table, self.reweighted.consistency_bars(inside, **options)
-        return table, metrics.consistency_bars(p, y=y, groups=groups, sample_weight=w, **options)
+            return table, self.reweighted.consistency_bars(**self.options)
+        null, residuals = self._drawn
+        return table, null.bars(residuals)
 
 
 def cases_of(
@@ -212,10 +220,11 @@ def _factor(values: ArrayLike, name: str, n: int) -> Factor:
 
 def in_order(strata: Factor) -> Factor:
     """Return strata in the order of an audit: easiest first where they are of agreement, else by name."""
-    names = STRATA if set(strata.names) <= set(STRATA) else sorted(strata.names)
-    ordered = tuple(name for name in names if name in strata.names)
-    place = np.array([*(ordered.index(name) for name in strata.names), -1])
-    return Factor(place[strata.codes], ordered)
+    names = sorted(strata.names)
+    if set(names) <= set(STRATA):
+        names.sort(key=STRATA.index)
+    place = np.array([*map(names.index, strata.names), -1])
+    return Factor(place[strata.codes], tuple(names))
 
 
 def audit_predictions(
@@ -246,71 +255,73 @@ def audit_predictions(
     check_count(n_resamples, "n_resamples", "resamples", least=20)
     predictions = _checked(predictions)
     cases, own = predictions.cases, predictions.only
-    p, y = own.p, labels_of(cases)
+    p, y = own.p, predictions.y
     # Labels that contradict the votes are a mistake in the file, not an error of the model.
     if cases.votes is not None:
         check_sides(y, cases.votes, sample_weight=sample_weight)
     units = Units.of(cases.n, groups=cases.group_codes, seed=seed, sample_weight=sample_weight)
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
-    reweighted = None if prevalence is None else _reweighted(predictions, units, prevalence)
+    reweighted, test = None, None
+    if prevalence is not None:
+        reweighted = _reweighted(predictions, units, prevalence)
     if reweighted is not None:
         units = units.weighted(y, reweighted.prevalence)
     rows: list[dict[str, Any]] = []
     names = ("overall", *cases.stratum_names)
     # The null takes about as long as all rows together, and so does the difficulty by votes.
     third = 1 / (1 + (cases.strata is not None) + (cases.votes is not None))
-    for done, name in enumerate(names):
-        advance(third / len(names) if done else 0.0)
+    for name in names:
         inside = cases.within(name)
-        votes = None if cases.votes is None else cases.votes[inside]
-        if len(y[inside]) == 0:
-            rows.append({"name": name, "n": 0, "reason": "no case in this stratum"})
-            continue
-        reader = None if own.p_reader is None else own.p_reader[inside]
-        numbers = score(
-            y[inside],
-            p[inside],
-            votes,
-            units=units.within(inside),
-            reader=reader,
-            rho=own.rho,
-            selected=cases.agreement and name != "overall",
-            whole=name == "overall",
-            test=None if reweighted is None else partial(reweighted.test, rows=inside),
-            **options,
-        )
-        rows.append({"name": name, **numbers})
-    advance(third / len(names))
+        row: dict[str, Any] = {"name": name, "n": 0, "reason": "no case in this stratum"}
+        if len(y[inside]):
+            if reweighted is not None:
+                test = partial(reweighted.test, rows=inside)
+            row = {"name": name} | score(
+                y[inside],
+                p[inside],
+                rows_of(cases.votes, inside),
+                units=units.within(inside),
+                reader=rows_of(own.p_reader, inside),
+                rho=own.rho,
+                selected=cases.agreement and name != "overall",
+                whole=name == "overall",
+                test=test,
+                **options,
+            )
+        rows.append(row)
+        advance(third / len(names))
     difficulty: list[dict[str, Any]] = []
     if cases.votes is not None:
-        difficulty = [
-            asdict(test)
-            for test in votes_by_difficulty(
-                cases.votes,
-                own.vote_p,
-                of_label=own.p_reader is None,
-                y=y,
-                p_split=own.p_split,
-                groups=units.group,
-                n_resamples=n_resamples,
-                seed=seed,
-                sample_weight=units.times,
-                importance=units.weights if units.importance else None,
-            )
-        ]
+        importance = None
+        if units.importance is not None:
+            importance = units.weights
+        tests = votes_by_difficulty(
+            cases.votes,
+            own.vote_p,
+            of_label=own.p_reader is None,
+            y=y,
+            p_split=own.p_split,
+            groups=units.group,
+            n_resamples=n_resamples,
+            seed=seed,
+            sample_weight=units.times,
+            importance=importance,
+        )
+        difficulty = list(map(asdict, tests))
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
         advance(third)
-    null_bars = _add_null(
+    nulls, null_bars = _add_null(
         rows, predictions, units, reweighted, options, lambda share: advance(share * third)
     )
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
     if prevalence is not None:
-        weights = np.ones(cases.n) if units.weights is None else units.weights
         meta["prevalence"] = float(prevalence)
         meta["sample_prevalence"] = float(y.mean())
-        meta["n_effective"] = effective_units(weights)
+        meta["n_effective"] = float(cases.n)
+        if units.weights is not None:
+            meta["n_effective"] = effective_units(units.weights)
     notes = [*_notes(predictions, rows, units), *cases.notes]
     if reweighted is not None:
         notes.insert(
@@ -328,25 +339,26 @@ def audit_predictions(
         notes,
         predictions,
         units,
+        reweighted,
         difficulty=difficulty,
+        nulls=nulls,
         null_bars=null_bars,
     )
 
 
 def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Reweighted | None:
     """All cases with the weights of their classes; None where the sample has the prevalence already."""
-    check_prevalence(prevalence)
-    if predictions.only.p.ndim != 1:
+    check_inside(prevalence, "prevalence")
+    if predictions.p.ndim != 1:
         with predictions.messages():
             raise InputError(
-                f"a prevalence needs two classes, but there are {predictions.only.p.shape[1]}"
+                f"a prevalence needs two classes, but there are {predictions.p.shape[1]}"
             )
     if units.times is not None:
         raise InputError(
             "a streamed audit keeps counts, which cannot be reweighted to a prevalence"
         )
-    y = labels_of(predictions.cases)
-    return Reweighted.of(y, predictions.only.p, float(prevalence), units.group)
+    return Reweighted.of(predictions.y, predictions.p, float(prevalence), units.group)
 
 
 def _checked(predictions: Predictions) -> Predictions:
@@ -368,23 +380,12 @@ def _checked(predictions: Predictions) -> Predictions:
     return replace(predictions, cases=cases, answers={next(iter(predictions.answers)): own})
 
 
-def of_two(p: Float) -> Float:
-    """Return the second of two columns, else all of them."""
-    return np.ascontiguousarray(p[:, 1]) if p.ndim == 2 and p.shape[1] == 2 else p
-
-
-def labels_of(cases: Cases) -> Int:
-    """Return the labels of cases that have them."""
-    if cases.y is None:
-        raise InputError("there are no labels")
-    return cases.y
-
-
 def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Adjust p-values for the number of strata by Holm's rule; give every row the same keys, in order.
 
     The first row is `overall`, which stands apart from the strata.
     """
+    # Strata are corrected among themselves: many of them must not cost the whole its power.
     for test in (*TESTS, "null"):
         key = f"p_{test}"
         if rows[1:]:
@@ -393,8 +394,11 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 row[f"{key}_holm"] = float(value)
         if key in rows[0]:
             rows[0][f"{key}_holm"] = rows[0][key]
-    keys = [k for k in metrics.COLUMNS if any(k in row for row in rows)]
-    return [{k: row.get(k, "" if k == "reason" else float("nan")) for k in keys} for row in rows]
+    present = set().union(*rows)
+    blank: dict[str, Any] = {k: float("nan") for k in metrics.COLUMNS if k in present}
+    if "reason" in blank:
+        blank["reason"] = ""
+    return [blank | row for row in rows]
 
 
 def _add_null(
@@ -404,13 +408,17 @@ def _add_null(
     reweighted: Reweighted | None,
     options: dict[str, Any],
     advance: Callable[[float], object],
-) -> dict[str, Float]:
-    """Add each stratum's null to its row; return where its bins lie under it."""
-    strata, bars = predictions.cases.strata, {}
+) -> tuple[dict[str, Float], dict[str, Float]]:
+    """Add each stratum's null to its row; return its draws, and where its bins lie under it."""
+    strata = predictions.cases.strata
+    nulls: dict[str, Float] = {}
+    bars: dict[str, Float] = {}
     if strata is None:
-        return {}
-    event = read_hard_event(labels_of(predictions.cases), predictions.only.p)
-    weights = None if reweighted is None else reweighted.weights
+        return nulls, bars
+    event = read_hard_event(predictions.y, predictions.p)
+    weights = None
+    if reweighted is not None:
+        weights = reweighted.weights
     drawn = selection_draws(
         event.y,
         event.p,
@@ -425,25 +433,21 @@ def _add_null(
     for number, (row, column) in enumerate(zip(rows[1:], drawn.ece.T, strict=True)):
         finite = column[np.isfinite(column)]
         if row["n"] and len(finite):
-            low, high = np.quantile(finite, [0.05, 0.95])
-            row |= {
-                "null": float(finite.mean()),
-                "null_low": float(low),
-                "null_high": float(high),
+            row |= null_band([finite]) | {
                 "null_rank": float((finite < row["ece"]).mean()),
                 "p_null": rank_p(finite, row["ece"]),
             }
-            bars[row["name"]] = drawn.bars(number)
-    return bars
+            nulls[row["name"]], bars[row["name"]] = finite, drawn.bars(number)
+    return nulls, bars
 
 
 def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
     """Score two predictors that know nothing, on the same strata: 1 / C, and the prevalence."""
-    cases, p = predictions.cases, predictions.only.p
-    y = labels_of(cases)
-    n_classes = 2 if p.ndim == 1 else p.shape[1]
+    cases, y, n_classes = predictions.cases, predictions.y, count_classes(predictions.p)
     share = np.bincount(y, units.weights, n_classes) / units.n
-    title = "constant 0.5" if n_classes == 2 else f"constant 1/{n_classes}"
+    title = "constant 0.5"
+    if n_classes > 2:
+        title = f"constant 1/{n_classes}"
     # A constant ranks nothing.
     by_labels = [m for m in metrics.METRICS.values() if m.shown and m.in_audit and not m.votes]
     scores = [m for m in by_labels if m.direction in ("lower", "higher") and m.pairs is None]
@@ -458,7 +462,7 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
             if here.n:
                 counts = np.bincount(y[inside], here.weights, n_classes)
                 sample = label_sample(np.arange(n_classes), table, weights=counts)
-                row["mean_p"] = float(constant[1] if n_classes == 2 else constant.max())
+                row["mean_p"] = float(sample.event.p[0])
                 row |= {metric.key: metric.value(sample) for metric in scores}
                 if cases.votes is not None:
                     votes = cases.votes[inside]
@@ -469,42 +473,53 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
 
 
 def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
-    cases, p = predictions.cases, predictions.only.p
+    cases, own = predictions.cases, predictions.only
     digest = hashlib.sha256()
-    for array in (cases.y, p, cases.votes, predictions.only.p_reader):
+    for array in (cases.y, own.p, cases.votes, own.p_reader):
         if array is not None:
             digest.update(np.ascontiguousarray(array).data)
     meta: dict[str, Any] = {
         "version": __version__,
         "n": units.n,
-        "n_classes": 2 if p.ndim == 1 else p.shape[1],
+        "n_classes": count_classes(own.p),
         "classes": list(cases.classes),
-        "event": "positive class" if p.ndim == 1 else "top class is right",
-        "strata": "none" if cases.strata is None else "agreement" if cases.agreement else "given",
-        "resampled": "cases" if units.group is None else "groups",
-        "n_groups": None if units.group is None else int(units.group.max()) + 1,
+        "event": "top class is right",
+        "strata": "given",
+        "resampled": "cases",
+        "n_groups": None,
         "data_sha256": digest.hexdigest(),
     }
+    if own.p.ndim == 1:
+        meta["event"] = "positive class"
+    if cases.strata is None:
+        meta["strata"] = "none"
+    elif cases.agreement:
+        meta["strata"] = "agreement"
+    if units.group is not None:
+        meta |= {"resampled": "groups", "n_groups": int(units.group.max()) + 1}
     if predictions.sources:
         meta["source"] = dict(predictions.sources)
     if cases.votes is not None:
         size = cases.votes.sum(axis=1)
         meta |= {
             "n_raters": [int(m) for m in np.unique(size)],
-            "votes_judge": "p" if predictions.only.p_reader is None else "p_reader",
-            "rho": predictions.only.rho,
+            "votes_judge": "p",
+            "rho": own.rho,
             "fleiss_kappa": fleiss_kappa(cases.votes, sample_weight=units.weights),
             "krippendorff_alpha": krippendorff_alpha(cases.votes, sample_weight=units.weights),
         }
+        if own.p_reader is not None:
+            meta["votes_judge"] = "p_reader"
     return meta
 
 
 def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -> list[str]:
     notes = []
-    cases, p = predictions.cases, predictions.only.p
-    n = units.n
+    cases, p, n = predictions.cases, predictions.p, units.n
     if cases.strata is not None and (none := units.within(cases.strata.codes < 0).n):
-        why = " (they have fewer than two votes)" if cases.agreement else ""
+        why = ""
+        if cases.agreement:
+            why = " (they have fewer than two votes)"
         notes.append(
             f"{none:,} of {n:,} cases have no stratum{why} and count only in the overall row."
         )

@@ -43,11 +43,29 @@ def _means(cell: Predictions, values: Sequence[tuple[Int, Float]]) -> Float:
     return np.asarray((total.T / count).T)
 
 
+def _case(cell: Predictions, i: int, shown: int) -> Row:
+    """What every list says of a case: id, label, votes, image, and the class its probabilities are of."""
+    cases = cell.cases
+    row: Row = {
+        "id": str(cases.names[i]),
+        "label": int(cell.y[i]),
+        "votes": None,
+        "shown_class": shown,
+        "path": None,
+    }
+    if cases.votes is not None:
+        row["votes"] = cases.votes[i].tolist()
+    if cases.paths is not None and cases.paths[i]:
+        row["path"] = str(cases.paths[i])
+    return row
+
+
 def two_answers_method(cell: Predictions, shown: Sequence[str]) -> str | None:
     """The method whose two answers are shown case by case: the best one that has them, or None."""
-    likely = [*reversed(shown), PUBLISHED, VOTED]
-    having = [m for m in likely if m in cell.methods and cell.first(m).p_reader is not None]
-    return having[0] if having else None
+    for method in (*reversed(shown), PUBLISHED, VOTED):
+        if method in cell.methods and cell.first(method).p_reader is not None:
+            return method
+    return None
 
 
 def _law_of_votes(cell: Predictions, method: str, i: int, c: int) -> Row | None:
@@ -56,20 +74,25 @@ def _law_of_votes(cell: Predictions, method: str, i: int, c: int) -> Row | None:
     Means over the seeds that tested the case; probabilities and votes are of class `c`. `low` to `high`
     holds at least 80 % of the law, the least likely ends left out.
     """
-    votes, size = cell.cases.votes, cell.cases.readers
-    m = 0 if size is None else int(size[i]) or cell.cases.usual_readers or 0
+    votes, m = cell.cases.votes, 0
+    sizes = cell.cases.panel_sizes(cell.cases.usual_readers)
+    if sizes is not None:
+        m = int(sizes[i])
     label, reader, laws, split = [], [], [], []
     for seed in cell.seeds(method):
         part = cell.answers[method, seed]
         at = np.flatnonzero(part.index == i)
         if len(at) == 0 or part.p_reader is None:
             continue
-        p, q = part.p[at], part.p_reader[at]
-        label.append(float(p[0] if p.ndim == 1 else p[0, c]))
-        reader.append(float(q[0] if q.ndim == 1 else q[0, c]))
+        q = part.p_reader[at]
+        label.append(float(as_table(part.p[at])[0, c]))
+        reader.append(float(as_table(q)[0, c]))
         if m >= 1:
             law = np.exp(vote_log_pmf(as_logits(q), part.rho, m))
-            laws.append(law[0] if law.ndim == 2 else law[0, c])
+            # Of two classes there is the law of the second alone.
+            if law.ndim == 3:
+                law = law[:, c]
+            laws.append(law[0])
         if m >= 2:
             split.append(float(split_probability(as_logits(q), part.rho, m)[0]))
     if not label:
@@ -77,9 +100,12 @@ def _law_of_votes(cell: Predictions, method: str, i: int, c: int) -> Row | None:
     out: Row = {"label": np.mean(label), "reader": np.mean(reader), "n_raters": m or None}
     if laws:
         law = np.mean(laws, axis=0)
-        out |= {"law": law.tolist(), **dict(zip(("low", "high"), _span(law), strict=True))}
-        out["split"] = np.mean(split) if split else None
-        out["votes"] = int(votes[i, c]) if votes is not None and votes[i].sum() else None
+        low, high = _span(law)
+        out |= {"law": law.tolist(), "low": low, "high": high, "split": None, "votes": None}
+        if split:
+            out["split"] = np.mean(split)
+        if votes is not None and votes[i].any():
+            out["votes"] = int(votes[i, c])
     return out
 
 
@@ -117,18 +143,17 @@ def likely_splits(cell: Predictions, method: str) -> list[Row]:
     likely = np.argsort(-chance, kind="stable")[: np.isfinite(chance).sum()]  # NaN comes last
     out = []
     for i in likely[:SPLITS_LISTED].tolist():
-        shown = 1 if len(cell.cases.classes) == 2 else int(cell.y[i])
-        paths = cell.cases.paths
-        out.append(
-            {
-                "id": str(cell.cases.names[i]),
-                "stratum": cell.stratum_names[cell.codes[i]] if cell.codes[i] >= 0 else None,
-                "label": int(cell.y[i]),
-                "shown_class": shown,
-                "two": _law_of_votes(cell, method, i, shown),
-                "path": None if paths is None else str(paths[i]) or None,
-            }
-        )
+        shown = 1
+        if len(cell.cases.classes) > 2:
+            shown = int(cell.y[i])
+        row = _case(cell, i, shown) | {
+            "stratum": None,
+            "two": _law_of_votes(cell, method, i, shown),
+        }
+        if cell.codes[i] >= 0:
+            row["stratum"] = cell.stratum_names[cell.codes[i]]
+        del row["votes"]  # those of `two` are shown
+        out.append(row)
     return out
 
 
@@ -138,8 +163,10 @@ def _excess(cell: Predictions, table: Float) -> tuple[Int, Float]:
     Than the label, where a case has no votes; -inf where it has no prediction.
     """
     filled, each = np.nan_to_num(table), np.arange(len(table))
-    two = table.shape[1] == 2
-    top = (filled[:, 1] >= 0.5).astype(np.int64) if two else filled.argmax(axis=1)
+    top = filled.argmax(axis=1)
+    if table.shape[1] == 2:
+        # One half counts as positive everywhere.
+        top = (filled[:, 1] >= 0.5).astype(np.int64)
     share = (cell.y == top).astype(np.float64)
     if cell.cases.votes is not None:
         size = cell.cases.votes.sum(axis=1)
@@ -153,22 +180,22 @@ def confident_errors(cell: Predictions, method: str) -> list[Row]:
     table = np.full((cell.cases.n, len(cell.cases.classes)), np.nan)
     table[part.index] = as_table(part.p)
     top, excess = _excess(cell, table)
-    votes, paths = cell.cases.votes, cell.cases.paths
-    first = np.argsort(-excess, kind="stable")[:CONFIDENT_LISTED]
-    before = None if method == cell.baseline else _mean_probs(cell, cell.baseline)
-    return [
-        {
-            "id": str(cell.cases.names[i]),
-            "label": int(cell.y[i]),
-            "votes": None if votes is None or not votes[i].any() else votes[i].tolist(),
-            "shown_class": int(top[i]),
-            "p": float(table[i, top[i]]),
-            "before": None if before is None else float(before[i, top[i]]),
-            "path": None if paths is None else str(paths[i]) or None,
-        }
-        for i in first[excess[first] > 0].tolist()
-        if table[i, top[i]] - excess[i] < 0.5  # most readers, or the label, are against it
-    ]
+    before = None
+    if method != cell.baseline:
+        before = _mean_probs(cell, cell.baseline)
+    out = []
+    for i in np.argsort(-excess, kind="stable")[:CONFIDENT_LISTED].tolist():
+        shown = int(top[i])
+        # Most readers, or the label, must be against it.
+        if not excess[i] > 0 or table[i, shown] - excess[i] >= 0.5:
+            continue
+        row = _case(cell, i, shown) | {"p": float(table[i, shown]), "before": None}
+        if before is not None:
+            row["before"] = float(before[i, shown])
+        if row["votes"] is not None and not any(row["votes"]):
+            row["votes"] = None
+        out.append(row)
+    return out
 
 
 def overconfident_cases(
@@ -180,30 +207,25 @@ def overconfident_cases(
     it, or less whether it is the label where it has no votes. Predictions are means over seeds. `two`
     has the two answers of the method named `both`.
     """
-    table = _mean_probs(cell, before)
-    second = None if after is None else _mean_probs(cell, after)
+    table, second = _mean_probs(cell, before), None
+    if after is not None:
+        second = _mean_probs(cell, after)
     top, excess = _excess(cell, table)
-    known, two, each = np.isfinite(excess), table.shape[1] == 2, np.arange(len(table))
-    votes, paths = cell.cases.votes, cell.cases.paths
+    known, each = np.isfinite(excess), np.arange(len(table))
     out = []
     for stratum in cell.stratum_names or ("overall",):
         rows = each[cell.inside(each, stratum)]
         rows = rows[known[rows]]
         rows = rows[np.argsort(-excess[rows], kind="stable")][:CASES_LISTED]
         for i in rows.tolist():
-            shown = 1 if two else int(top[i])
-            out.append(
-                {
-                    "id": str(cell.cases.names[i]),
-                    "stratum": stratum,
-                    "label": int(cell.y[i]),
-                    "votes": None if votes is None else votes[i].tolist(),
-                    "shown_class": shown,
-                    "before": float(table[i, shown]),
-                    "after": None if second is None else float(second[i, shown]),
-                    "excess": float(excess[i]),
-                    "two": None if both is None else _law_of_votes(cell, both, i, shown),
-                    "path": None if paths is None else str(paths[i]) or None,
-                }
-            )
+            shown = 1
+            if table.shape[1] > 2:
+                shown = int(top[i])
+            row = _case(cell, i, shown) | {"stratum": stratum, "excess": float(excess[i])}
+            row |= {"before": float(table[i, shown]), "after": None, "two": None}
+            if second is not None:
+                row["after"] = float(second[i, shown])
+            if both is not None:
+                row["two"] = _law_of_votes(cell, both, i, shown)
+            out.append(row)
     return out

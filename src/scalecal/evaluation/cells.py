@@ -44,14 +44,6 @@ def reweighted(predictions: Predictions, own: Answers) -> Reweighted | None:
     return Reweighted.of(predictions.y[own.index], own.p, predictions.prevalence, groups)
 
 
-def weights_of(predictions: Predictions, own: Answers) -> Float | None:
-    """The importance weight of each case of a test set; None where these are all one."""
-    weighted = reweighted(predictions, own)
-    if weighted is None:
-        return None
-    return weighted.weights.by_label(weighted.y)
-
-
 def check_cell(predictions: Predictions) -> None:
     """Fail where cases have no labels, or share an id, by which methods are matched."""
     if predictions.cases.y is None:

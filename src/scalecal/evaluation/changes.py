@@ -324,13 +324,10 @@ def voted_points(cell: Predictions, drawn: Resampled, curve: VotedCurve | None) 
 
 def _gains(cell: Predictions, drawn: Resampled, by_seed: Mapping[int, Losses]) -> Row:
     """Share recovered, and changes against the baseline, of given losses of the test cases by seed."""
-    own = {
-        metric: drawn.mean_of(
-            cell.encoder,
-            {s: (cell.answers[VOTED, s].index, kept[metric]) for s, kept in by_seed.items()},
-        )
-        for metric in ("nll", "vote_nll")
-    }
+    own = {}
+    for metric in ("nll", "vote_nll"):
+        given = {s: (cell.answers[VOTED, s].index, kept[metric]) for s, kept in by_seed.items()}
+        own[metric] = drawn.mean_of(cell.encoder, given)
     base = {m: drawn.drawn(cell.encoder, BASELINE, "overall", m) for m in own}
     best = drawn.drawn(cell.encoder, REFERENCE, "overall", "vote_nll")
     share = recovered_share(base["vote_nll"], best, own["vote_nll"])
@@ -356,7 +353,8 @@ def kappa_sensitivity(
         return None
     out = []
     for factor, by_seed in sorted(curve.by_kappa.items()):
-        mean = {k: np.mean([getattr(at, k) for at in by_seed.values()]) for k in ("kappa", "rho")}
+        kappa = np.mean([at.kappa for at in by_seed.values()])
+        rho = np.mean([at.rho for at in by_seed.values()])
         gains = _gains(cell, drawn, {seed: at.losses for seed, at in by_seed.items()})
-        out.append({"factor": factor, **mean, **gains})
+        out.append({"factor": factor, "kappa": kappa, "rho": rho, **gains})
     return out

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logit
 
-from scalecal.cases import Predictions
+from scalecal.cases import Predictions, rows_of
 from scalecal.checks import MOST_RHO, Float, Int, as_rng
 from scalecal.evaluation.audits import Audit
-from scalecal.evaluation.cells import weights_of
+from scalecal.evaluation.cells import reweighted
 from scalecal.evaluation.changes import Row, null_band
 from scalecal.inference.units import Units, unit_interval
 from scalecal.metrics.arguments import blocks, event_probs, read_event, read_hard_event
@@ -143,8 +143,12 @@ def vote_bins(
     """
     m = votes.sum(axis=1)
     some = m > 0
-    weights = sample_weight if importance is None else importance
-    m, w = m[some], np.ones(int(some.sum())) if weights is None else weights[some]
+    m = m[some]
+    times = w = np.ones(len(m))
+    if sample_weight is not None:
+        times = w = sample_weight[some]
+    if importance is not None:
+        w = importance[some]
     shares = votes[some] / m[:, None]
     table = bins(shares, probs[some], n_bins=n_bins, sample_weight=w)
     p, share = event_probs(probs[some]), read_event(shares, probs[some]).y
@@ -152,22 +156,25 @@ def vote_bins(
     rho = vote_correlation(share, p, m, cell, w)
     if importance is not None:
         table = replace(table, n=np.bincount(cell, minlength=n_bins))
-    times = w if importance is None else np.ones(len(m))
     counted = np.rint(np.bincount(cell, times * m, n_bins)).astype(np.int64)
     rng, drawn = as_rng(seed), np.zeros((n_resamples, n_bins))
-    unit = read_groups(None if groups is None else groups[some], len(p))
+    unit = read_groups(rows_of(groups, some), len(p))
     if importance is not None or too_few(unit):
         return VoteBins(table, counted, np.full_like(drawn, np.nan), rho)
     if unit is not None:
         sums = group_totals(p - share, pooled(unit, rng), cell, n_bins)
         return VoteBins(table, counted, flipped(sums, n_resamples, rng), rho)
+    # Where no case tells how far its votes go together they are taken to agree.
+    together = rho
+    if np.isnan(rho):
+        together = MOST_RHO
     for size in np.unique(m).tolist():
         law = np.zeros((n_bins, size + 1))
         here = np.flatnonzero(m == size)
         for part in blocks(len(here), 1 << 14):
             rows = here[part]
             z = logit(np.clip(p[rows], EPS, 1.0 - EPS))
-            pmf = np.exp(vote_log_pmf(z, MOST_RHO if np.isnan(rho) else rho, size))
+            pmf = np.exp(vote_log_pmf(z, together, size))
             np.add.at(law, cell[rows], w[rows, None] * pmf)
         of_share = np.arange(size + 1) / size
         for b in np.flatnonzero(law.any(axis=1)):
@@ -208,21 +215,26 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
     panels: list[dict[str, Any]] = []
     if cases.votes is None:
         return panels
-    names = () if cases.agreement else audit.shown_strata
-    for name in ("overall", *names):
+    names: tuple[str, ...] = ("overall", *audit.shown_strata)
+    if cases.agreement:
+        names = ("overall",)
+    for name in names:
         inside = cases.within(name)
         votes = cases.votes[inside]
         if not votes.any():
             continue
+        importance = None
+        if source.units.importance is not None:
+            importance = source.units.within(inside).weights
         made = vote_bins(
             votes,
             predictions.only.vote_p[inside],
-            groups=None if cases.group_codes is None else cases.group_codes[inside],
+            groups=rows_of(cases.group_codes, inside),
             n_bins=meta["n_bins"],
             n_resamples=meta["n_resamples"],
             seed=meta["seed"],
-            sample_weight=None if source.times is None else source.times[inside],
-            importance=source.units.within(inside).weights if source.units.importance else None,
+            sample_weight=rows_of(source.times, inside),
+            importance=importance,
         )
         panels.append({"stratum": name, "judges": meta["votes_judge"], **_vote_facts(made, level)})
     return panels
@@ -232,7 +244,6 @@ def _vote_facts(made: VoteBins, level: float) -> dict[str, Any]:
     table = made.table
     n = float(table.weight.sum())
     errors = np.abs(made.drawn).sum(axis=1) / n
-    low, high = np.quantile(errors, [0.05, 0.95])
     # A share is the mean probability less the residual, whose upper tail is the bar's lower end.
     tails = np.quantile(made.drawn, [0.5 + level / 2, 0.5 - level / 2], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -242,9 +253,7 @@ def _vote_facts(made: VoteBins, level: float) -> dict[str, Any]:
         "votes": int(made.votes.sum()),
         "rho": made.rho,
         "ece": table.ece,
-        "null": float(errors.mean()),
-        "null_low": float(low),
-        "null_high": float(high),
+        **null_band([errors]),
         "bins": _bin_facts(table, bars[0], bars[1], votes=made.votes),
     }
 
@@ -271,14 +280,15 @@ def referral_curves(cell: Predictions, methods: Sequence[str]) -> list[Row]:
         panel: Row = {"stratum": stratum, "methods": []}
         for method in methods:
             part = cell.first(method)
-            w, inside = weights_of(cell, part), cell.inside(part.index, stratum)
+            weighted, inside = reweighted(cell, part), cell.inside(part.index, stratum)
             part = part.take(inside)
             if len(part.index) == 0:
                 continue
             panel["n"] = len(part.index)
-            own = (
-                np.ones(len(part.index)) if w is None else w[inside] * panel["n"] / w[inside].sum()
-            )
+            own = np.ones(panel["n"])
+            if weighted is not None:
+                w = weighted.each[inside]
+                own = w * panel["n"] / w.sum()
             panel["methods"].append({"method": method, **_yield(cell.y[part.index], part.p, own)})
         if panel["methods"]:
             out.append(panel)
@@ -306,16 +316,11 @@ def _yield(y: Any, p: Float, w: Float) -> Row:
     for threshold in REFERRED_BELOW:
         below = confidence < threshold
         referred, saved = float(w @ below), float(w @ (below & wrong))
-        table.append(
-            {
-                "threshold": threshold,
-                "sent": round(referred),
-                "avoided": round(saved),
-                "per_case": saved / referred if referred else None,
-                "n": n,
-                "errors": errors,
-            }
-        )
+        row: Row = {"threshold": threshold, "sent": round(referred), "avoided": round(saved)}
+        row |= {"per_case": None, "n": n, "errors": errors}
+        if referred:
+            row["per_case"] = saved / referred
+        table.append(row)
     return {
         "n": n,
         "errors": errors,
@@ -383,15 +388,13 @@ def benefit_rows(
                 "threshold": threshold,
                 "prevalence": float(positives[:, 0].sum() / n),
                 "treated": float(cases[:, j + 1].sum() / n),
-                **dict(
-                    zip(
-                        ("net_benefit", "net_benefit_low", "net_benefit_high"),
-                        over_none,
-                        strict=True,
-                    )
-                ),
+                "net_benefit": over_none[0],
+                "net_benefit_low": over_none[1],
+                "net_benefit_high": over_none[2],
                 "treat_all": float(every[:, j].sum() / n),
-                **dict(zip(("gain", "gain_low", "gain_high"), gain, strict=True)),
+                "gain": gain[0],
+                "gain_low": gain[1],
+                "gain_high": gain[2],
             }
         )
     return rows
@@ -450,6 +453,12 @@ def decision_frame(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> pd.DataF
     return pd.DataFrame(decision_rows(audit, thresholds), columns=DECISION_COLUMNS)
 
 
+def _point(row: Row) -> Row:
+    """What the table beside a decision curve says of a threshold."""
+    said = ("threshold", "treated", "net_benefit", "net_benefit_low", "net_benefit_high")
+    return {k: row[k] for k in (*said, "gain", "gain_low", "gain_high")}
+
+
 def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:
     """Decision curves of the audited methods, a panel for labels and for votes in each stratum.
 
@@ -474,17 +483,12 @@ def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:
                     "methods": [],
                 },
             )
-            ends = [f"{k}{end}" for k in ("net_benefit", "gain") for end in ("", "_low", "_high")]
             panel["methods"].append(
                 {
                     "method": method,
                     "probability": first["probability"],
                     "net_benefit": [round(row["net_benefit"], 5) for row in rows],
-                    "table": [
-                        {k: row[k] for k in ("threshold", "treated", *ends)}
-                        for row in rows
-                        if row["threshold"] in CHOSEN
-                    ],
+                    "table": [_point(row) for row in rows if row["threshold"] in CHOSEN],
                 }
             )
     return list(panels.values())

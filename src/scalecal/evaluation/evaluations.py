@@ -164,11 +164,11 @@ class Evaluation:
         audits = {"": self.audit}
         if self.core["kind"] == "files":
             audits = dict(self.audits)
-        return [
-            replace(failure, model=name)
-            for name, audit in audits.items()
-            for failure in gate_failures(conditions, audit.rows, audit.difficulty)
-        ]
+        failures = []
+        for name, audit in audits.items():
+            for failure in gate_failures(conditions, audit.rows, audit.difficulty):
+                failures.append(replace(failure, model=name))
+        return failures
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per stratum; the columns are explained in `scalecal.metrics.COLUMNS`."""
@@ -393,16 +393,16 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     whole = _at_prevalence(whole, audit.meta.get("prevalence"))
     # Of very many strata only those of most cases are shown.
     whole = replace(whole, cases=whole.cases.with_strata(audit.shown_strata))
-    options = {k: audit.meta[k] for k in ("n_bins", "n_resamples", "seed")}
+    options = audit.options
     made = {method: audit}
-    core = _core_facts(whole, made, options) | {"kind": "audit", "event": audit.meta["event"]}
+    core = _core_facts(whole, made, options) | {"kind": "audit"}
     core |= {"recommended": None, "candidates": {}, "softening": {}, "rows": []}
     tried = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
     plainly = audit.times is None and audit.reweighted is None
     if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
         tried = try_candidates(whole)
-    drawn = None
+    drawn = Resampled([whole], **options)
     if tried is not None:
         found = tried.meta["candidates"]
         whole = replace(tried, meta=whole.meta)
@@ -430,7 +430,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
         for chosen in whole.methods[1:]:
             shown[chosen] = audit_predictions(whole.of(chosen), **options)
             core["audits"][chosen] = audit_facts(shown[chosen])
-        facts, _ = _method_facts(whole, drawn or Resampled([whole], **options), options)
+        facts, _ = _method_facts(whole, shown, drawn, options)
         return facts | _shown_facts(whole, shown, core)
 
     return Evaluation(whole, made, core, None, more)
@@ -449,7 +449,6 @@ def _core_facts(
 ) -> Facts:
     """What every evaluation says of itself."""
     cases, base = whole.cases, whole.baseline
-    first = whole.first(base)
     parts = [part for part in (whole.dataset, whole.encoder) if part]
     if whole.shift is not None:
         parts.append("trained on {}, tested on {}".format(*whole.shift))
@@ -458,9 +457,9 @@ def _core_facts(
         "dataset": whole.dataset,
         "encoder": whole.encoder or None,
         "classes": list(cases.classes),
-        "event": "positive class" if first.p.ndim == 1 else "top class is right",
+        "event": audits[base].meta["event"],
         "n": cases.n,
-        "n_test": len(first),
+        "n_test": len(whole.first(base)),
         "n_seeds": len(whole.seeds(base)),
         **options,
         "resampled": "cases" if cases.groups is None else "groups",
@@ -547,7 +546,7 @@ def evaluate(
     core |= {"kind": kind, "judged": judged, "seed": whole.seeds(base)[0]}
     core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
     core["about"] |= dict(whole.calibration.get("about") or {})
-    facts, results = _method_facts(whole, drawn, options, voted=voted, advance=advance)
+    facts, results = _method_facts(whole, audits, drawn, options, voted=voted, advance=advance)
     core |= facts
     if kind == "comparison":
         judge_by = "vote_nll"
@@ -614,10 +613,9 @@ def _recommended(core: Facts) -> Facts | None:
         if method != core["baseline"] and not barred:
             allowed.append(method)
     rows = {r["method"]: r for r in core["rows"] if r["stratum"] == "overall"}
-    losses = {
-        metric: {m: rows[m][metric] for m in allowed if metric in rows[m]}
-        for metric in ("nll", "vote_nll")
-    }
+    losses = {}
+    for metric in ("nll", "vote_nll"):
+        losses[metric] = {m: rows[m][metric] for m in allowed if metric in rows[m]}
     made = {m: {"overall": rows[m]["changes"]} for m in rows}
     return recommend(losses, made, baseline=core["baseline"])
 
@@ -654,6 +652,7 @@ def _best(core: Facts) -> str | None:
 
 def _method_facts(
     whole: Predictions,
+    audits: Mapping[str, Audit],
     drawn: Resampled,
     options: Mapping[str, Any],
     *,
@@ -663,7 +662,14 @@ def _method_facts(
     """Facts by method: means over seeds, nulls, changes, softening, shares; and the results behind them."""
     nulls: dict[str, Nulls] = {}
     for method in whole.methods:
-        nulls[method] = draw_nulls(whole, method, **options)
+        seeds = whole.seeds(method)
+        # The audit of a method's only seed has drawn them: several seeds share as many draws.
+        if method in audits and len(seeds) == 1:
+            nulls[method] = {
+                seeds[0]: {"overall": audits[method].drawn_ece(), **audits[method].nulls}
+            }
+        else:
+            nulls[method] = draw_nulls(whole, method, **options)
         advance(0.25 / len(whole.methods))
     own_nulls = nulls.get("none") if whole.stratum_names else None
     results = score_cell(whole, nulls=own_nulls, **options)

@@ -10,6 +10,7 @@ A condition whose number is undefined counts as met: a gate that cannot be evalu
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import re
@@ -59,8 +60,10 @@ class Condition:
     limit: float
 
     def __str__(self) -> str:
-        where = "" if self.stratum == "overall" else f"{self.stratum}: "
-        return f"{where}{self.column} {self.operator} {self.limit:g}"
+        test = f"{self.column} {self.operator} {self.limit:g}"
+        if self.stratum == "overall":
+            return test
+        return f"{self.stratum}: {test}"
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,10 @@ class Failure:
         outcome = f"{condition.column} is undefined ({self.reason})"
         if not self.reason:
             outcome = f"{condition.column} = {self.value:.6g}"
-        whose = f"{self.model}: " if self.model else ""
-        return f"{whose}{condition}: {outcome} in {condition.stratum}, n = {self.n:,}"
+        text = f"{condition}: {outcome} in {condition.stratum}, n = {self.n:,}"
+        if self.model:
+            text = f"{self.model}: {text}"
+        return text
 
 
 def parse_condition(text: str) -> Condition:
@@ -101,10 +106,10 @@ def parse_condition(text: str) -> Condition:
     scalecal.checks.InputError: a condition must read like 'excess > 0.05' or ..., got 'ece above 0.2'
     """
     match = _CONDITION.fullmatch(text)
-    try:
-        limit = float(match["limit"]) if match else math.nan
-    except ValueError:
-        limit = math.nan
+    limit = math.nan
+    if match is not None:
+        with contextlib.suppress(ValueError):
+            limit = float(match["limit"])
     if match is None or not math.isfinite(limit):
         raise InputError(
             f"a condition must read like 'excess > 0.05' or 'low: ece > 0.2', got {text!r}"
@@ -134,7 +139,9 @@ def check_strata(conditions: Iterable[Condition], cases: Cases) -> None:
 
 
 def _check_strata(conditions: Iterable[Condition], names: Iterable[str], *, votes: bool) -> None:
-    known = dict.fromkeys(["overall", *names, *(DIFFICULTIES if votes else ())])
+    known = dict.fromkeys(["overall", *names])
+    if votes:
+        known |= dict.fromkeys(DIFFICULTIES)
     for condition in conditions:
         if condition.stratum not in known:
             raise InputError(
@@ -167,11 +174,13 @@ def gate_failures(
     """
     parsed = parse_conditions(conditions)
     _check_strata(parsed, [row["name"] for row in rows], votes=bool(difficulty))
+    # A stratum of the data goes before one of predicted difficulty with the same name.
     table = {row["name"]: row for row in (*difficulty, *rows)}
     out = []
     for condition in parsed:
         row = table[condition.stratum]
         value, reason = _value(row, condition.column, votes=bool(difficulty))
+        # A gate that cannot be evaluated must not pass.
         if reason or OPERATORS[condition.operator](value, condition.limit):
             out.append(Failure(condition, value, int(row["n"]), reason))
     return out
@@ -179,8 +188,9 @@ def gate_failures(
 
 def _value(row: Mapping[str, Any], key: str, *, votes: bool) -> tuple[float, str]:
     """The number in a row, and why it is undefined ("" where it is not)."""
-    entry = row.get(key)
-    value = math.nan if entry is None else float(entry)
+    value = math.nan
+    if row.get(key) is not None:
+        value = float(row[key])
     if math.isfinite(value):
         return value, ""
     if not row["n"]:

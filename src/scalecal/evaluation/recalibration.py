@@ -24,7 +24,7 @@ from sklearn.base import clone
 from scalecal import __version__
 from scalecal.calibrators import CALIBRATORS, Calibrator, Identity, PanelCalibrator, from_dict
 from scalecal.calibrators.base import as_logits
-from scalecal.calibrators.crossfitting import fold_numbers
+from scalecal.calibrators.crossfitting import answers_of, fold_numbers, knows_readers
 from scalecal.cases import BASELINE, Answers, Cases, Predictions, left_out_note
 from scalecal.checks import (
     Float,
@@ -35,13 +35,13 @@ from scalecal.checks import (
     check_positive_int,
     check_probs,
 )
-from scalecal.evaluation.audits import Audit, cases_of, of_two
+from scalecal.evaluation.audits import Audit, cases_of
 from scalecal.evaluation.candidates import NOTHING, Material, labels_tried
 from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.evaluation.judging import lowest
 from scalecal.io.boundary import parse_document, read_document
 from scalecal.io.store import plain
-from scalecal.metrics.arguments import as_table
+from scalecal.metrics.arguments import as_table, of_two
 from scalecal.panel import check_sizes, split_probability
 from scalecal.readers import Readers
 
@@ -108,26 +108,21 @@ class Recalibrator:
                 f"to {list(self.classes)}: give the same classes in the same order"
             )
         key, own = next(iter(predictions.answers.items()))
-        logits = as_logits(own.p)
-        column = 1 if logits.ndim == 1 else slice(None)
-        calibrator = self.calibrator
-        if not isinstance(calibrator, PanelCalibrator):
-            own = replace(own, p=calibrator.predict_proba(logits)[:, column])
-            return replace(predictions, answers={key: own})
-        panel = calibrator.panel_
-        size = predictions.cases.panel_sizes(panel.panel_size)
-        own = replace(own, p=calibrator.predict_proba(logits, n_raters=size)[:, column])
-        if panel.knows_readers:
-            reader = calibrator.predict_reader_proba(logits)[:, column]
-            own = replace(own, p_reader=reader, rho=panel.rho)
+        sizes = None
+        if isinstance(self.calibrator, PanelCalibrator):
+            sizes = predictions.cases.panel_sizes(self.calibrator.panel_.panel_size)
+        made = answers_of(self.calibrator, as_logits(own.p), n_raters=sizes)
+        own = replace(own, p=made.p)
+        # A reader probability that was there stays where the calibrator has none.
+        if made.p_reader is not None:
+            own = replace(own, p_reader=made.p_reader, rho=made.rho)
         return replace(predictions, answers={key: own})
 
     def panel_sizes(self, cases: Cases) -> Int | None:
         """Readers of the panel whose split is predicted, (n,); None without a reader probability."""
-        calibrator = self.calibrator
-        if not isinstance(calibrator, PanelCalibrator) or not calibrator.panel_.knows_readers:
-            return None
-        return cases.panel_sizes(calibrator.panel_.panel_size)
+        if knows_readers(self.calibrator):
+            return cases.panel_sizes(self.calibrator.panel_.panel_size)
+        return None
 
     def to_json(self) -> str:
         """Return it as JSON text."""
@@ -374,7 +369,10 @@ def calibrate_predictions(
     with warnings.catch_warnings(record=True) as caught, labelled.messages():
         warnings.simplefilter("always", ScalecalWarning)
         fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
-    notes = [f"{text[:1].upper()}{text[1:]}." for text in (str(w.message) for w in caught)]
+    notes = []
+    for warning in caught:
+        text = str(warning.message)
+        notes.append(f"{text[:1].upper()}{text[1:]}.")
     n_folds = int(fold.max()) + 1
     labels = labels_tried(data, method)
     before = labelled.only

@@ -52,7 +52,8 @@ def case_sums(
     correlation of votes around it. Block by block, so that ten million cases need no arrays of that
     length beside their own.
     """
-    judged = probs if reader is None else reader
+    if reader is None:
+        reader = probs
     by_labels = [m for m in METRICS.values() if m.resampled and not m.votes]
     by_votes = [m for m in METRICS.values() if m.resampled and m.votes]
     pairs = {}
@@ -73,7 +74,7 @@ def case_sums(
             if metric.term is not None:
                 sums[metric.key] = here.total(metric.term(sample))
         if counts is not None:
-            votes = Sample(np.zeros(0), judged[part], votes=counts[part], rho=rho)
+            votes = Sample(np.zeros(0), reader[part], votes=counts[part], rho=rho)
             for name, least in (("voted", 1), ("paired", 2)):
                 counted[name] = (votes.readers >= least).astype(np.float64)
                 sums[name] = here.total(counted[name])
@@ -148,7 +149,9 @@ def perfect_auc_worth(y: NDArray[Any], units: Units) -> float:
     if units.times is not None:
         counts = [float(units.times[y == label].sum()) for label in (0, 1)]
     else:
-        code = np.arange(len(y)) if units.group is None else units.group
+        code = units.group
+        if code is None:
+            code = np.arange(len(y))
         counts = [float(len(np.unique(code[y == label]))) for label in (0, 1)]
     return 4.0 * counts[0] * counts[1] / (sum(counts) + 2.0)
 
@@ -173,9 +176,10 @@ def debiased_interval(
 
     def terms(part: slice, here: Units) -> dict[str, Float]:
         r, k = residual[part], cell[part]
-        squares = {"own": here.total(r * r, k, n_bins)} if units.group is None else {}
-        size = here.size(np.ones(len(r)), k, n_bins)
-        return {"first": here.total(r, k, n_bins), "size": size} | squares
+        sums = {"first": here.total(r, k, n_bins), "size": here.size(np.ones(len(r)), k, n_bins)}
+        if units.group is None:
+            sums["own"] = here.total(r * r, k, n_bins)
+        return sums
 
     totals = units.totals(terms)
     first, size = totals["first"], totals["size"]
@@ -239,16 +243,21 @@ def score(
         "n_bins": n_bins,
         "importance": units.importance is not None,
     }
+    if reader is None:
+        reader = probs
     sample = label_sample(y, probs, **about)
-    # The share of positive labels; of more than two classes, of the commonest.
     shares = np.bincount(y, w, 2) / sample.total
-    draws: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
     row: dict[str, Any] = {
         "n": units.n,
-        "n_groups": None if groups is None else len(np.unique(groups)),
-        "prevalence": float(shares[1] if probs.ndim == 1 else shares.max()),
+        "n_groups": None,
+        # Of more than two classes there is no positive one: the share of the commonest stands there.
+        "prevalence": float(shares.max()),
         "mean_p": float(np.average(sample.event.p, weights=w)),
     }
+    if groups is not None:
+        row["n_groups"] = len(np.unique(groups))
+    if probs.ndim == 1:
+        row["prevalence"] = float(shares[1])
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins, reader=reader, rho=rho)
     heaviest = 1.0
     if units.importance is not None:
@@ -262,32 +271,39 @@ def score(
         "debiased_error_high": high,
     }
     for name in TESTS:
-        options = draws | {"n_bins": n_bins} if name == "consistency" else draws
-        if selected and name != "consistency":
+        options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
+        if name == "consistency":
+            options["n_bins"] = n_bins
+        elif selected:
             continue
         if test is None:
             own = getattr(metrics, name)
             result = own(y, probs, groups=groups, sample_weight=w, **options)
         else:
             result = test(name, **options)
-        row[f"p_{name}"] = float("nan") if selected else result.p_value
-        for key in ("intercept", "slope") if name == "cox" else ():
-            row[f"cox_{key}"] = result.details.get(key, float("nan"))
+        row[f"p_{name}"] = result.p_value
+        if name == "cox":
+            for key in ("intercept", "slope"):
+                row[f"cox_{key}"] = result.details.get(key, float("nan"))
         if name == "consistency":
             row |= {key: result.details[key] for key in ("floor", "floor_high")}
+    # A stratum that the votes made has a floor all the same, with which its excess is told.
+    if selected:
+        row["p_consistency"] = float("nan")
     if why := _why_undefined(units):
         row["reason"] = why
     row["excess"] = row["ece"] - row["floor"]
     if counts is not None:
-        judged = Sample(
-            np.zeros(0), probs if reader is None else reader, votes=counts, rho=rho, **about
-        )
+        judged = Sample(np.zeros(0), reader, votes=counts, rho=rho, **about)
         if judged.readers.any():
-            readers = judged.readers if units.times is None else judged.readers @ units.times
-            row["n_votes"] = int(readers.sum())
+            row["n_votes"] = int(judged.readers.sum())
+            if units.times is not None:
+                row["n_votes"] = int(judged.readers @ units.times)
             # The mean share of positive votes; with more than two classes, of votes for the top class.
             voted = judged.judged(1)
-            event = np.ones_like(voted.top) if voted.table.shape[1] == 2 else voted.top
+            event = voted.top
+            if voted.table.shape[1] == 2:
+                event = np.ones_like(event)
             share = voted.shares[np.arange(len(event)), event]
             row["vote_share"] = float(np.average(share, weights=voted.weights))
             _add_values(row, judged, whole=whole)

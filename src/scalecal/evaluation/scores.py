@@ -10,20 +10,21 @@ no interval (it would be wrong), only differences between methods on the same ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scalecal import metrics
-from scalecal.cases import BASELINE, Answers, Predictions
+from scalecal.cases import BASELINE, Answers, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess
-from scalecal.evaluation.cells import reweighted, weights_of
+from scalecal.evaluation.cells import reweighted
 from scalecal.evaluation.rows import case_sums, label_sample, sum_values
 from scalecal.inference.paired import Contrast, Drawn, RecoveredShare, contrast_of, recovered_share
-from scalecal.inference.selection import selection_null
+from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units, stretched
 from scalecal.inference.units import weights as bootstrap_weights
 from scalecal.metrics.arguments import Sample, read_hard_event
@@ -80,9 +81,7 @@ def samples_in(
     about: dict[str, Any] = {"groups": cell.groups_of(inside.index), "n_bins": n_bins}
     if weights is not None:
         about |= {"weights": weights[rows], "importance": True}
-    votes = cell.cases.votes
-    if votes is not None:
-        votes = votes[inside.index]
+    votes = rows_of(cell.cases.votes, inside.index)
     return samples_of(cell.y[inside.index], inside, votes, **about)
 
 
@@ -144,10 +143,10 @@ def draw_nulls(
             own["weights"] = weighted.weights
         if names:
             codes = cell.codes[part.index]
-            drawn = selection_null(event.y, event.p, codes, n_strata=len(names), **own)
+            drawn = selection_draws(event.y, event.p, codes, n_strata=len(names), **own)
             out[trained] |= {
                 name: column[np.isfinite(column)]
-                for j, (name, column) in enumerate(zip(names, drawn.T, strict=True))
+                for j, (name, column) in enumerate(zip(names, drawn.ece.T, strict=True))
                 if (codes == j).any()
             }
     return out
@@ -184,7 +183,9 @@ def score_cell(
         head = (cell.dataset, cell.encoder, method, trained)
         advance(1 / len(cell.answers))
         errors = {}
-        weighted, weights = reweighted(cell, part), weights_of(cell, part)
+        weighted, weights = reweighted(cell, part), None
+        if weighted is not None:
+            weights = weighted.each
         for stratum in ("overall", *cell.stratum_names):
             samples = samples_in(cell, part, stratum, weights=weights, n_bins=n_bins)
             if samples is None:
@@ -243,21 +244,29 @@ class Resampled:
         group: dict[str, str] = {}
         for cell in cells:
             groups = cell.cases.groups
-            own = [""] * cell.cases.n if groups is None else groups.values.tolist()
+            own = [""] * cell.cases.n
+            if groups is not None:
+                own = groups.values.tolist()
             for name, value in zip(cell.cases.names.tolist(), own, strict=True):
                 group.setdefault(name, value)
         place = {name: i for i, name in enumerate(group)}
-        self._rows: dict[str, Int] = {
-            cell.encoder: np.array([place[name] for name in cell.cases.names.tolist()])
-            for cell in cells
-        }
+        self._rows: dict[str, Int] = {}
+        for cell in cells:
+            rows = [place[name] for name in cell.cases.names.tolist()]
+            self._rows[cell.encoder] = np.array(rows)
         grouped = all(cell.cases.groups is not None for cell in cells)
         values = list(group.values()) if grouped else None
         self._units = Units.of(len(place), groups=values, seed=seed)
+        self._draws = n_resamples, seed
+        self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
+
+    @cached_property
+    def _weights(self) -> NDArray[np.float32]:
+        """How often each unit is drawn, (resamples, units)."""
+        n_resamples, seed = self._draws
         drawn = list(bootstrap_weights(self._units.count, n_resamples, np.random.default_rng(seed)))
         # Single precision: exact for the weights, and far finer than the bootstrap's own noise.
-        self._weights: NDArray[np.float32] = np.concatenate(drawn).astype(np.float32)
-        self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
+        return np.concatenate(drawn).astype(np.float32)
 
     def encoders(self, *methods: str) -> list[str]:
         """Encoders that have predictions of all these methods."""
@@ -294,19 +303,21 @@ class Resampled:
             size = np.bincount(units.code, minlength=len(present)).astype(np.float64)
             cases.update(here.tolist())
             used.update(present[size > 0].tolist())
-            counts = None if cell.cases.votes is None else cell.cases.votes[here]
-            sums = [
-                case_sums(
-                    cell.y[here],
-                    own.p,
-                    counts,
-                    units=units,
-                    n_bins=self._n_bins,
-                    reader=own.p_reader,
-                    rho=own.rho,
+            counts = rows_of(cell.cases.votes, here)
+            sums = []
+            for _, part in parts:
+                own = part.take(inside)
+                sums.append(
+                    case_sums(
+                        cell.y[here],
+                        own.p,
+                        counts,
+                        units=units,
+                        n_bins=self._n_bins,
+                        reader=own.p_reader,
+                        rho=own.rho,
+                    )
                 )
-                for own in (part.take(inside) for _, part in parts)
-            ]
             names, widths = list(sums[0]), [part.shape[1] for part in sums[0].values()]
             matrix = np.concatenate([one[name] for one in sums for name in names], axis=1)
             drawn = (self._weights[:, present] @ matrix.astype(np.float32)).astype(np.float64)

@@ -87,19 +87,30 @@ def _mean_entropy(probs: Float) -> float:
     return float(entropy(probs).mean())
 
 
+def _softened(
+    cell: Predictions, method: str, baseline: str
+) -> tuple[dict[tuple[str, int], Answers], list[float]]:
+    """The baseline softened to a method's mean entropy, seed by seed, and the temperatures."""
+    made: dict[tuple[str, int], Answers] = {}
+    temperatures = []
+    for seed, (own, plain) in _pairs(cell, method, baseline).items():
+        temperatures.append(equal_entropy(plain.p, _mean_entropy(own.p)))
+        reader = None
+        # A reader probability is softer than the label's: each is compared at its own entropy.
+        if own.p_reader is not None:
+            reader = soften(plain.p, equal_entropy(plain.p, _mean_entropy(own.p_reader)))
+        p = soften(plain.p, temperatures[-1])
+        made[softened_name(method), seed] = Answers(p, reader, rows=plain.index)
+    return made, temperatures
+
+
 def with_softened(
     cell: Predictions, methods: Iterable[str], *, baseline: str = "none"
 ) -> Predictions:
     """Return the cell with the baseline softened to each method's mean entropy, seed by seed."""
     more: dict[tuple[str, int], Answers] = {}
     for method in methods:
-        for seed, (own, plain) in _pairs(cell, method, baseline).items():
-            p = soften(plain.p, equal_entropy(plain.p, _mean_entropy(own.p)))
-            reader = None
-            # A reader probability is softer than the label's: each is compared at its own entropy.
-            if own.p_reader is not None:
-                reader = soften(plain.p, equal_entropy(plain.p, _mean_entropy(own.p_reader)))
-            more[softened_name(method), seed] = Answers(p, reader, rows=plain.index)
+        more |= _softened(cell, method, baseline)[0]
     return cell.with_answers(more)
 
 
@@ -122,18 +133,16 @@ def beside_softening(
     ``better``: whether the interval lies below 0 and the difference shows in three digits. (A temperature is
     found again to rounding only.)
     """
+    more: dict[tuple[str, int], Answers] = {}
     temperatures: dict[str, float] = {}
     for method in cell.methods:
         # A method of other test cases costs the others nothing.
         with contextlib.suppress(InputError):
-            found = [
-                equal_entropy(plain.p, _mean_entropy(own.p))
-                for own, plain in _pairs(cell, method, cell.baseline).values()
-            ]
+            made, found = _softened(cell, method, cell.baseline)
             if found:
                 temperatures[method] = float(np.mean(found))
-    others = [method for method in temperatures if method != cell.baseline]
-    softened = with_softened(cell, others, baseline=cell.baseline)
+                more |= made
+    softened = cell.with_answers(more)
     drawn = Resampled([softened], n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     out = {}
     for method, temperature in temperatures.items():

@@ -36,7 +36,7 @@ from scalecal.checks import (
     check_probs,
     check_same_length,
 )
-from scalecal.evaluation.audits import Audit, audit_predictions, in_order, labels_of, of_two
+from scalecal.evaluation.audits import Audit, audit_predictions, in_order
 from scalecal.evaluation.evaluations import Evaluation, evaluation_of
 from scalecal.inference.units import NORMAL_95
 from scalecal.io.case_tables import PredictionFile
@@ -49,6 +49,7 @@ from scalecal.metrics.arguments import (
     Sample,
     blocks,
     check_same_classes,
+    of_two,
     read_hard_event,
     read_probs,
 )
@@ -586,7 +587,7 @@ def stream_file(
                 "p_reader": own.p_reader,
                 "strata": cases.strata,
             }
-            stream.update(labels_of(cases), own.p, **about)
+            stream.update(piece.y, own.p, **about)
         if on_batch is not None:
             on_batch(cases.n)
     if stream.n == 0:

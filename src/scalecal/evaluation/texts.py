@@ -75,20 +75,25 @@ def cell(key: str, value: Any) -> str:
 
 def shown_columns(rows: Sequence[Row], keys: Sequence[str]) -> list[Column]:
     """Return the columns that have a number in some row."""
-    known = (k for k in keys if any(number(row.get(k)) != "-" for row in rows))
-    return [COLUMNS[k] for k in known]
+    known = []
+    for key in keys:
+        if any(number(row.get(key)) != "-" for row in rows):
+            known.append(COLUMNS[key])
+    return known
 
 
 def _one_table(rows: Sequence[Row], references: Sequence[Row], keys: Sequence[str]) -> str:
     used = shown_columns(rows, keys)
     lines = [[column.title for column in used]]
-    lines += [[cell(c.key, row.get(c.key)) for c in used] for row in rows]
-    lines += [[cell(c.key, row[c.key]) if c.key in row else "" for c in used] for row in references]
-    names = short_names([first for first, *_ in lines])
-    return lay_out(
-        [[name, *others] for name, (_, *others) in zip(names, lines, strict=True)],
-        rules={0, len(rows)},
-    )
+    for row in rows:
+        lines.append([cell(c.key, row.get(c.key)) for c in used])
+    for row in references:
+        # What is not said of a reference stays empty; a dash is for a number that is undefined.
+        known = {key: cell(key, value) for key, value in row.items() if key in COLUMNS}
+        lines.append([known.get(c.key, "") for c in used])
+    for line, name in zip(lines, short_names([line[0] for line in lines]), strict=True):
+        line[0] = name
+    return lay_out(lines, rules={0, len(rows)})
 
 
 def short_names(names: Sequence[str], most: int = 22) -> list[str]:
@@ -140,18 +145,18 @@ def lay_out(
     -------------------
     low      0.512  0.2
     """
-    titles, *body = lines
-    columns = [[row[k] for row in body] for k in range(len(titles))]
+    titles = lines[0]
+    columns = [column[1:] for column in zip(*lines, strict=True)]
     widths = [column_width(title, column) for title, column in zip(titles, columns, strict=True)]
     blocks: list[list[int]] = [[0]]
     for k in range(1, len(titles)):
         if len(blocks[-1]) > 1 and _total([widths[i] for i in (*blocks[-1], k)]) > width:
             blocks.append([0])
         blocks[-1].append(k)
-    return "\n\n".join(
-        _block([titles[k] for k in block], [columns[k] for k in block], rules, width)
-        for block in blocks
-    )
+    parts = []
+    for block in blocks:
+        parts.append(_block([titles[k] for k in block], [columns[k] for k in block], rules, width))
+    return "\n\n".join(parts)
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -349,20 +354,19 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     """Lay several files out as text: the numbers of each by stratum, then the differences."""
     short = dict(zip(facts["methods"], short_names(facts["methods"], most=30), strict=True))
     rows = [{**row, "name": short[row["method"]]} for row in facts["rows"]]
-    keys = [
-        k
-        for k in ("ece", "floor", *chosen(lambda metric: metric.tested)[1:])
-        if any(is_known(r.get(k)) for r in rows)
-    ]
-    titles = ["floor" if k == "floor" else words.title_of(k) for k in keys]
+    title = {metric: words.title_of(metric) for metric in chosen(lambda metric: metric.tested)}
+    keys = []
+    for key in ("ece", "floor", *list(title)[1:]):
+        if any(is_known(row.get(key)) for row in rows):
+            keys.append(key)
+    titles = [title.get(key, key) for key in keys]
     order = {m: i for i, m in enumerate(facts["methods"])}
     strata = ("overall", *facts["strata"])
     rows.sort(key=lambda row: (strata.index(row["stratum"]), order[row["method"]]))
     lines = [["", "stratum", "n", *titles]]
-    lines += [
-        [row["name"], row["stratum"], number(row["n"]), *(number(row.get(k)) for k in keys)]
-        for row in rows
-    ]
+    for row in rows:
+        numbers = [number(row.get(key)) for key in ("n", *keys)]
+        lines.append([row["name"], row["stratum"], *numbers])
     ends = {i + 1 for i in range(len(rows) - 1) if rows[i]["stratum"] != rows[i + 1]["stratum"]}
     parts = [lay_out(lines, rules={0, *ends})]
     lines = [

@@ -1,22 +1,41 @@
 """A fitted probe as one ONNX model: scaling, probe, calibrator and panel, with both answers.
 
 The model takes float32 embeddings and computes in double precision. Before it is written it is run in
-onnxruntime, and refused where its probabilities differ from the probe's.
+onnxruntime, and refused where its probabilities differ from the probe's. `BUILDERS` says how the fitted
+map of every calibrator is written.
+
+A panel's map from the label's logit to the reader's is a function of one number: a cubic spline through
+points of the exact map, 64 of them per unit of the reader's logit up to 40 and a straight line beyond,
+reproduces it to 1e-8. With more than two classes it would have to be solved inside the graph: there `p`
+alone is exported.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
 
-from scalecal.calibrators import Calibrator, Chain, Identity, PanelCalibrator
+from scalecal.calibrators import Calibrator, Chain, Identity, PanelCalibrator, ReaderOnTop
+from scalecal.calibrators.base import _EDGE
 from scalecal.checks import Float, InputError, check_positive_int, library
-from scalecal.export.calibrator_graphs import Answer, calibrated, reader_logit, split_of_reader
-from scalecal.export.tensors import Graph, Tensor, sigmoid
+from scalecal.export.tensors import (
+    Graph,
+    Tensor,
+    log_odds,
+    log_sigmoid,
+    normalised,
+    piecewise,
+    probabilities,
+    sigmoid,
+    steps,
+)
+from scalecal.panel import _log_choose, _log_whole, label_logit
 from scalecal.probes import LinearProbe, ScaleProbe
 
 Probe = LinearProbe | ScaleProbe
@@ -89,10 +108,10 @@ def onnx_model(probe: Probe, *, panel_size: int | None = None) -> Any:
 def predicted_panel(probe: Probe, wanted: int | None) -> int | None:
     """Readers of the panel that is predicted, where the probe knows the readers."""
     calibrator = probe.calibrator_
-    steps: Sequence[Calibrator | None] = [calibrator]
+    chain: Sequence[Calibrator | None] = [calibrator]
     if isinstance(calibrator, Chain):
-        steps = calibrator.steps_
-    for step in steps:
+        chain = calibrator.steps_
+    for step in chain:
         if isinstance(step, PanelCalibrator) and step.panel_.knows_readers:
             fitted = step.panel_.panel_size
             if wanted is None or wanted == fitted:
@@ -158,6 +177,275 @@ def _properties(probe: Probe, size: int | None) -> dict[str, str]:
     return {name: str(value) for name, value in known.items() if value not in (None, "")}
 
 
+# Calibrators ------------------------------------------------------------------------------------
+
+FARTHEST = 40.0
+"""Reader's logit up to which the map is tabulated: beyond, its probability is 0 or 1 to 1e-17."""
+POINTS_PER_UNIT = 64
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a calibrator gives: logits or probabilities, whichever it computes first."""
+
+    tensor: Tensor
+    is_logits: bool
+    n_classes: int
+
+    def logits(self) -> Tensor:
+        """Logits, as `Calibrator.transform` gives them."""
+        if self.is_logits:
+            return self.tensor
+        # The edge at which calibrators clip: a probability of 0 has no logit.
+        p = self.tensor.at_least(_EDGE).at_most(1.0 - _EDGE)
+        if self.n_classes == 2:
+            return p.log() - (1.0 - p).log()
+        return p.log()
+
+    def probs(self) -> Tensor:
+        """Probabilities: (n,) of the second of two classes, or (n, C)."""
+        if not self.is_logits:
+            return self.tensor
+        return probabilities(self.tensor, self.n_classes)
+
+
+Builder = Callable[[Any, Tensor, int | None], Answer]
+"""From a fitted calibrator, logits (n,) or (n, C > 2), and the size of the panel, to its answer."""
+
+
+def calibrated(calibrator: Calibrator, z: Tensor, n_raters: int | None = None) -> Answer:
+    """Write a fitted calibrator after logits (n,), or (n, C) of more than two classes."""
+    return BUILDERS[calibrator.name](calibrator, z, n_raters)
+
+
+def _logits(calibrator: Calibrator, tensor: Tensor) -> Answer:
+    return Answer(tensor, True, calibrator.n_classes_)
+
+
+def _identity(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return _logits(calibrator, normalised(z, calibrator.n_classes_))
+
+
+def _temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return _logits(calibrator, z / calibrator.temperature_)
+
+
+def _platt(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    base = normalised(z, calibrator.n_classes_)
+    return _logits(calibrator, base * calibrator.slope_ + calibrator.intercept_)
+
+
+def _ensemble_temperature(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    tempered, plain, uniform = map(float, calibrator.share_)
+    n_classes, tiny = int(calibrator.n_classes_), float(np.finfo(np.float64).tiny)
+
+    # Logs before the difference: 1 - p has no digits left where p is nearly 1.
+    def log_mixed(z: Tensor) -> Tensor:
+        cooled = probabilities(z / calibrator.temperature_, n_classes)
+        mixed: Tensor = (
+            cooled * tempered + probabilities(z, n_classes) * plain + uniform / n_classes
+        )
+        return mixed.at_least(tiny).log()
+
+    if n_classes == 2:
+        return _logits(calibrator, log_mixed(z) - log_mixed(-z))
+    return _logits(calibrator, log_mixed(z))
+
+
+def _structured_matrix(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    matrix, intercept = np.asarray(calibrator.matrix_), calibrator.intercept_
+    if calibrator.n_classes_ == 2:
+        return _logits(calibrator, z * matrix + intercept)
+    base = normalised(z / calibrator.temperature_, calibrator.n_classes_)
+    if calibrator.uniform_ > 0.0:
+        share = calibrator.uniform_
+        base = (base.exp() * (1.0 - share) + share / calibrator.n_classes_).log()
+    return _logits(calibrator, base @ matrix.T + intercept)
+
+
+def _slopes(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    """Quadratic scaling and splines: the slope is linear between knots, and constant beyond them."""
+
+    def curve(c: int, odds: Tensor) -> Tensor:
+        knots, slopes = calibrator.knots_[c], calibrator.coef_[c][:-1]
+        values = calibrator._curve(c, knots)
+        bends = 0.5 * np.diff(slopes) / np.diff(knots)
+        powers = (
+            np.concatenate([[0.0], bends, [0.0]]),
+            np.append(slopes[0], slopes),
+            np.append(values[0], values),
+        )
+        return piecewise(odds, knots, np.append(knots[0], knots), powers)
+
+    return _curves(calibrator, z, curve, logits=True)
+
+
+def _beta(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    coef = np.atleast_2d(calibrator.coef_)
+
+    def curve(c: int, odds: Tensor) -> Tensor:
+        positive, negative, intercept = map(float, coef[c])
+        return positive * log_sigmoid(odds) - negative * log_sigmoid(-odds) + intercept
+
+    return _curves(calibrator, z, curve, logits=True)
+
+
+def _isotonic(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    def curve(c: int, odds: Tensor) -> Tensor:
+        knots, values = calibrator.knots_[c], calibrator.values_[c]
+        slopes = np.diff(values) / np.diff(knots)
+        # Constant before the first knot and after the last.
+        return piecewise(
+            odds,
+            knots,
+            np.append(knots[0], knots),
+            [np.concatenate([[0.0], slopes, [0.0]]), np.append(values[0], values)],
+        )
+
+    return _curves(calibrator, z, curve)
+
+
+def _histogram(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    def curve(c: int, odds: Tensor) -> Tensor:
+        return steps(odds, calibrator.edges_[c], calibrator.values_[c])
+
+    return _curves(calibrator, z, curve)
+
+
+def _venn_abers(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    def curve(c: int, odds: Tensor) -> Tensor:
+        low = steps(odds, calibrator.low_knots_[c], calibrator.low_values_[c])
+        high = steps(odds, calibrator.high_knots_[c], calibrator.high_values_[c], side="left")
+        return high / (1.0 - low + high)
+
+    return _curves(calibrator, z, curve)
+
+
+def _curves(
+    calibrator: Calibrator,
+    z: Tensor,
+    curve: Callable[[int, Tensor], Tensor],
+    *,
+    logits: bool = False,
+) -> Answer:
+    """Apply ``curve(class, log-odds)``, which gives probabilities or logits.
+
+    More than two classes are each taken against the rest, and their probabilities renormalised.
+    """
+    n_classes, graph = calibrator.n_classes_, z.graph
+    if n_classes == 2:
+        return Answer(curve(0, z), logits, n_classes)
+    odds = log_odds(z, n_classes)
+    each = []
+    for c in range(n_classes):
+        p = curve(c, odds.take(c))
+        if logits:
+            p = sigmoid(p)
+        each.append(p.expand())
+    together = graph.op("Concat", *each, axis=-1)
+    total = together.sum(keep=True)
+    # Steps may give every class 0: the classes are then equally likely, as in the calibrators.
+    some = graph.op("Greater", total, 0.0)
+    safe = graph.op("Where", some, total, 1.0)
+    p = graph.op("Where", some, together / safe, 1.0 / n_classes)
+    return Answer(p, False, n_classes)
+
+
+def _panel(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
+    panel, n_classes = calibrator.panel_, calibrator.n_classes_
+    q = normalised(z * panel.slope + panel.intercept, n_classes)
+    if n_raters is not None and panel.knows_readers and n_raters != panel.panel_size:
+        q = label_of_label(q, panel.rho, panel.panel_size, n_raters)
+    return _logits(calibrator, q)
+
+
+def _reader_on_top(calibrator: Any, z: Tensor, _: int | None) -> Answer:
+    return calibrated(calibrator.label_, z)
+
+
+def _chain(calibrator: Any, z: Tensor, n_raters: int | None) -> Answer:
+    for step in calibrator.steps_[:-1]:
+        z = calibrated(step, z, n_raters).logits()
+    return calibrated(calibrator.steps_[-1], z, n_raters)
+
+
+BUILDERS: dict[str, Builder] = {
+    "identity": _identity,
+    "temperature": _temperature,
+    "ensemble-temperature": _ensemble_temperature,
+    "platt": _platt,
+    "quadratic": _slopes,
+    "beta": _beta,
+    "spline": _slopes,
+    "isotonic": _isotonic,
+    "venn-abers": _venn_abers,
+    "histogram": _histogram,
+    "structured-matrix": _structured_matrix,
+    "panel": _panel,
+    ReaderOnTop.name: _reader_on_top,
+    Chain.name: _chain,
+}
+"""How each calibrator is written, by its name."""
+
+
+# Readers of a panel of two classes ---------------------------------------------------------------
+
+
+def label_of_label(q: Tensor, rho: float, m: int, other: int) -> Tensor:
+    """The logit (n,) of the label of `other` readers from that of the label of m readers.
+
+    The label of one reader is that reader's vote.
+    """
+    # The map has no closed inverse, and is odd: it is tabulated at chosen values of a reader's logit.
+    reader = np.linspace(0.0, FARTHEST, int(FARTHEST * POINTS_PER_UNIT) + 1)
+    points = label_logit(reader, rho, m)
+    values = label_logit(reader, rho, other)
+    spline = CubicSpline(points, values, bc_type=("natural", "not-a-knot"))
+    beyond = np.array([0.0, 0.0, float(spline(points[-1], 1)), float(values[-1])])
+    coefficients = np.column_stack([spline.c, beyond])
+    size = piecewise(q.abs(), points[1:], points, list(coefficients))
+    return q.graph.op("Sign", q) * size
+
+
+def reader_logit(calibrator: PanelCalibrator, z: Tensor) -> Tensor:
+    """A reader's logit (n,), of two classes: `PanelCalibrator.reader_logits`."""
+    panel = calibrator.panel_
+    if isinstance(calibrator, ReaderOnTop):
+        z = calibrated(calibrator.label_, z).logits()
+    slope, intercept = panel.slope, panel.intercept
+    if panel.voted is not None:
+        intercept, slope = panel.voted
+    reader = z * slope + intercept
+    # The label of one or two readers is as likely as a reader's vote.
+    if panel.size_of() > 2:
+        reader = label_of_label(reader, panel.rho, panel.size_of(), 1)
+    shifted: Tensor = reader + panel.shift
+    return shifted
+
+
+def split_of_reader(z: Tensor, rho: float, m: int) -> Tensor:
+    """Probability that m readers split, from a reader's logit; see `scalecal.panel.split_probability`."""
+    most = max((m + 1) // 2, 4 * m // 7)
+    counts = np.arange(m - most, most + 1)
+    i = np.arange(m)
+    constant = _log_choose(m)[counts] - _log_whole(rho, m)
+    # The beta-binomial law: factors of the votes for the class, and of those against it.
+    up = _log_factors(log_sigmoid(z), rho, m) @ (i[:, None] < counts).astype(np.float64)
+    down = _log_factors(log_sigmoid(-z), rho, m) @ (i[:, None] < m - counts).astype(np.float64)
+    log_law: Tensor = up + down + constant
+    return log_law.exp().sum()
+
+
+def _log_factors(log_p: Tensor, rho: float, m: int) -> Tensor:
+    """Logarithms of (1 - rho) p + i rho for i < m, along a new last axis."""
+    first = (log_p + float(np.log1p(-rho))).expand()
+    if rho == 0.0:
+        return first.graph.op("Add", first, np.zeros(m))
+    # The first factor has no rho to keep it from 0: it is p's own logarithm, in both tails.
+    later = (first.exp() + rho * np.arange(1.0, m)).log()
+    return first.graph.op("Concat", first, later, axis=-1)
+
+
 # The check ----------------------------------------------------------------------------------------
 
 
@@ -165,9 +453,9 @@ def check_rows(probe: Probe) -> NDArray[np.float32]:
     """Embeddings whose logits reach from one end to the other and, a few, far beyond."""
     rng = np.random.default_rng(0)
     d = probe.n_features_in_
-    steps = np.linspace(-CHECK_LOGITS, CHECK_LOGITS, 200)[:, None]
+    even = np.linspace(-CHECK_LOGITS, CHECK_LOGITS, 200)[:, None]
     # Curves bend between the smallest logits; far beyond the largest, exponentials overflow.
-    logits = np.concatenate([0.1 * steps, steps, 25.0 * steps])
+    logits = np.concatenate([0.1 * even, even, 25.0 * even])
     if len(probe.intercept_) > 1:
         logits = logits * rng.normal(size=(len(logits), len(probe.intercept_)))
     with np.errstate(over="ignore"):

@@ -28,10 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, expit, logit
 
-from scalecal.checks import MOST_RHO, Float, InputError, Int, as_float, as_rng
+from scalecal.checks import MOST_RHO, Float, Int, as_rng, check_weights
 from scalecal.inference.units import NORMAL_95, unit_interval
-from scalecal.limits import check_count
-from scalecal.metrics.arguments import as_table, read_counts, read_votes, read_weights
+from scalecal.metrics.arguments import as_table, read_counts, read_votes
 from scalecal.metrics.grouping import MIN_GROUPS, read_groups, too_few
 from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.significance import flip_scores, holm
@@ -150,7 +149,7 @@ def votes_by_difficulty(
     *,
     of_label: bool = False,
     y: ArrayLike | None = None,
-    p_split: ArrayLike | None = None,
+    p_split: Float | None = None,
     groups: ArrayLike | None = None,
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
@@ -207,17 +206,14 @@ def votes_by_difficulty(
     counts, p = sample.votes, sample.p
     assert counts is not None
     n = len(p)
-    counted, weights = read_counts(sample_weight, n), read_weights(importance, n)
+    counted, weights = read_counts(sample_weight, n), check_weights(importance, n, "importance")
     unit = read_groups(groups, n, counted)
-    check_count(n_resamples, "n_resamples", "resamples")
     times = np.ones(n) if counted is None else counted
     table = as_table(p)
     top = table.max(axis=1)
     difficulty = -top
     if p_split is not None:
-        difficulty = as_float(p_split, "p_split")
-        if difficulty.shape != (n,) or not np.isfinite(difficulty).all():
-            raise InputError(f"p_split must be {n} finite numbers, one per case")
+        difficulty = p_split
     voted = counts.sum(axis=1) > 0
     code = np.full(n, -1)
     if voted.any():
@@ -298,12 +294,21 @@ class _Votes:
             self.top = p.argmax(axis=1)
         event = counts[each, self.top]
         self.counts = np.column_stack([self.m - event, event])
+        # By panel size: its cases, how sure they are, and where T^-1 is computed for many of them. These
+        # are the same at every rho that the search for the best one tries.
+        self.knots: dict[int, tuple[NDArray[np.bool_], Float, Float]] = {}
+        if of_label and self.z.ndim == 1 and len(self.z) > _KNOTS:
+            for size in np.unique(self.m).tolist():
+                alike = self.m == size
+                sure = np.abs(self.z[alike])  # T is odd in logits
+                knots = np.quantile(sure, np.linspace(0.0, 1.0, _KNOTS))
+                self.knots[size] = alike, sure, knots
 
     def at(self, rho: float) -> Float:
         z = self.z
-        if self.of_label and z.ndim == 1 and len(z) > _KNOTS:
-            z = self._interpolated(rho)
-        elif self.of_label:
+        if self.knots:
+            return self._interpolated(rho)
+        if self.of_label:
             z = reader_of(z, rho, self.m)
         if z.ndim == 1:
             return z
@@ -312,10 +317,7 @@ class _Votes:
 
     def _interpolated(self, rho: float) -> Float:
         out = np.empty(len(self.z))
-        for size in np.unique(self.m).tolist():
-            alike = self.m == size
-            sure = np.abs(self.z[alike])  # T is odd in logits
-            knots = np.quantile(sure, np.linspace(0.0, 1.0, _KNOTS))
+        for size, (alike, sure, knots) in self.knots.items():
             reader = np.interp(sure, knots, reader_of(knots, rho, size))
             out[alike] = np.copysign(reader, self.z[alike])
         return out
@@ -328,11 +330,15 @@ class _Votes:
         def loss(rho: float) -> float:
             return -float(count_log_law(self.counts, self.at(rho), rho) @ self.weight)
 
-        xatol = 1e-2 if self.of_label and self.z.ndim == 2 else 1e-3
+        xatol = 1e-3
+        if self.of_label and self.z.ndim == 2:
+            xatol = 1e-2
         best = minimize_scalar(
             loss, bounds=(0.0, MOST_RHO), method="bounded", options={"xatol": xatol}
         )
-        return 0.0 if best.fun >= loss(0.0) else float(best.x)
+        if best.fun >= loss(0.0):
+            return 0.0
+        return float(best.x)
 
 
 def _correlations(counts: Int, p: Float, weight: Float, of_label: bool) -> tuple[Float, Float]:

@@ -15,16 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import (
-    Float,
-    InputError,
-    Int,
-    as_rng,
-    check_labels,
-    check_positive_int,
-    check_probs,
-    check_same_length,
-)
+from scalecal.checks import Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.grouping import (
@@ -100,24 +91,10 @@ class SelectionDraws(NamedTuple):
         return out
 
 
-def selection_null(y: ArrayLike, probs: ArrayLike, codes: ArrayLike, **options: Any) -> Float:
-    """ECE of every stratum if the model were calibrated: the `ece` of `selection_draws`.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> p = rng.uniform(size=300)
-    >>> y = (rng.uniform(size=300) < p).astype(int)
-    >>> selection_null(y, p, rng.integers(3, size=300), n_strata=3, n_resamples=10).shape
-    (10, 3)
-    """
-    return selection_draws(y, probs, codes, **options).ece
-
-
 def selection_draws(
-    y: ArrayLike,
-    probs: ArrayLike,
-    codes: ArrayLike,
+    labels: NDArray[Any],
+    p: Float,
+    code: Int,
     *,
     n_strata: int,
     groups: ArrayLike | None = None,
@@ -139,9 +116,9 @@ def selection_draws(
 
     Parameters
     ----------
-    y, probs
+    labels, p
         Labels 0 / 1 and positive-class probabilities, (n,).
-    codes
+    code
         Stratum number of each case, -1 for none.
     groups
         Patient, slide, ... of each case.
@@ -167,19 +144,12 @@ def selection_draws(
     >>> bool(high[0] < 0 < low[1])
     True
     """
-    p = check_probs(probs)
-    labels = check_labels(y)
-    code = np.asarray(codes)
-    n = check_same_length(y=labels, probs=p, codes=code)
-    check_positive_int(n_neighbours, "n_neighbours")
-    if p.ndim != 1:
-        raise InputError("the selection null takes positive-class probabilities, shape (n,)")
-    times = read_counts(sample_weight, n)
+    times = read_counts(sample_weight, len(p))
     rng = as_rng(seed)
     if weights is None:
         weights = ClassWeights(1.0, 1.0, 0.0)
     q = weights.in_sample(p)
-    unit = read_groups(groups, n, times)
+    unit = read_groups(groups, len(p), times)
     share, _ = dependence(labels, q, unit, bin_index(q, n_bins=n_bins), n_bins)
     scarce = np.zeros(n_strata, dtype=bool)
     if unit is not None:
@@ -189,7 +159,7 @@ def selection_draws(
     if labels.min() == labels.max() or scarce.all():
         return _draws(residual, count)
     if times is None:
-        times = np.ones(n)
+        times = np.ones(len(p))
     if times.sum() > EXACT_CASES:
         limit = _limit_sums(labels, p, code, times, n_strata, n_bins, n_neighbours, weights)
         cell = bin_index(p, n_bins=n_bins)
@@ -203,28 +173,43 @@ def selection_draws(
     labels, p, q, code = (np.repeat(a, times.astype(np.int64)) for a in (labels, p, q, code))
     # Equal predictions must not all share one window: break ties at random, far below any real gap.
     place = _logit(p) + 1e-7 * (rng.random(len(p)) - 0.5)
-    neighbours: list[tuple[NDArray[Any], Int, int]] = []  # by label: codes in order, windows, size
+    bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
+    # First cells of the strata of all cases, those labelled 0 first, each label in the order of place.
+    cells: list[Int] = []
+    starts, sizes = [], []
     for label in (0, 1):
         order = np.flatnonzero(labels == label)
         order = order[np.argsort(place[order])]
         k = min(n_neighbours, len(order))
-        neighbours.append((code[order], _nearest_window(place[order], place, k), k))
-    bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
+        sizes.append(k)
+        starts.append(_nearest_window(place[order], place, k) + sum(len(row) for row in cells))
+        # One more stratum for cases that have none.
+        cells.append(np.where(code[order] < 0, n_strata, code[order]).astype(np.intp) * n_bins)
+    cell_of = np.concatenate(cells)
     for part in blocks(n_resamples, max(1, 1_000_000 // len(p))):
         b = part.stop - part.start
-        drawn = draw_uniforms(b, len(p), unit, share, rng) < q
+        uniform = draw_uniforms(b, len(p), unit, share, rng)
         step = rng.random((b, len(p)))
-        by_label = [c[start + (step * k).astype(np.int64)] for c, start, k in neighbours]
-        stratum = np.where(drawn, by_label[1], by_label[0])
-        # One more stratum for cases that have none.
-        cell = np.where(stratum < 0, n_strata, stratum).astype(np.int64) * n_bins + bin_of
-        flat = (cell + np.arange(b)[:, None] * width).ravel()
-        shape = (b, n_strata + 1, n_bins)
-        weight = np.where(drawn, weights.positive, weights.negative)
-        excess = weight * (p - drawn)
-        for out, values in ((residual, excess), (count, weight)):
-            total = np.bincount(flat, weights=values.ravel(), minlength=b * width)
-            out[part] = total.reshape(shape)[:, :n_strata]
+        # A few draws at once, so that what is made of them stays in the processor's cache.
+        for few in blocks(b, max(1, 65_536 // len(p))):
+            happened = uniform[few] < q
+            within: Any = sizes[0]
+            if sizes[1] != sizes[0]:
+                within = np.where(happened, sizes[1], sizes[0])
+            chosen = (step[few] * within).astype(np.intp)
+            chosen += np.where(happened, starts[1], starts[0])
+            cell = cell_of[chosen]
+            cell += bin_of
+            cell += np.arange(len(cell))[:, None] * width
+            excess, weight = p - happened, None
+            if weights.offset != 0.0:
+                weight = np.where(happened, weights.positive, weights.negative)
+                excess *= weight
+                weight = weight.ravel()
+            out = slice(part.start + few.start, part.start + few.stop)
+            for sums, values in ((residual, excess.ravel()), (count, weight)):
+                total = np.bincount(cell.ravel(), values, len(cell) * width)
+                sums[out] = total.reshape(len(cell), n_strata + 1, n_bins)[:, :n_strata]
         advance(b / n_resamples)
     count[:, scarce] = 0.0
     return _draws(residual, count)

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import math
 import os
 import secrets
 import shutil
@@ -23,9 +22,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
-from scalecal.checks import InputError, redacted
+from scalecal.checks import InputError
+from scalecal.checks import as_utf8 as as_utf8
+from scalecal.checks import plain as plain
 from scalecal.io.boundary import check_document, inside, read_document
 
 if TYPE_CHECKING:
@@ -73,17 +73,6 @@ def write_text(path: str | Path, text: str) -> None:
     write_bytes(path, as_utf8(text).encode("utf-8"))
 
 
-def as_utf8(text: str) -> str:
-    """Escape what UTF-8 cannot hold: bytes of a file's name that are no text.
-
-    Examples
-    --------
-    >>> print(as_utf8(os.fsdecode(bytes([255])) + ".csv"))
-    \\udcff.csv
-    """
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def write_json(path: str | Path, obj: Any) -> None:
     """Write JSON that every reader takes: NaN and infinity become null, numpy becomes plain.
 
@@ -95,35 +84,6 @@ def write_json(path: str | Path, obj: Any) -> None:
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:
     """Write a frame as UTF-8 CSV with commas and without its index; undefined values are empty."""
     write_text(path, frame.to_csv(index=False, lineterminator="\n"))
-
-
-def plain(obj: Any) -> Any:
-    """Turn numpy values, tuples, sets and paths into what JSON knows; undefined numbers into None.
-
-    Tokens and passwords in text are left out (`scalecal.checks.redacted`).
-
-    Examples
-    --------
-    >>> plain({"n": np.int64(3), "ece": float("nan"), "shape": (2, 1)})
-    {'n': 3, 'ece': None, 'shape': [2, 1]}
-    """
-    if isinstance(obj, str) and not isinstance(obj, np.generic):
-        return redacted(as_utf8(obj))
-    if obj is None or (isinstance(obj, bool | int) and not isinstance(obj, np.generic)):
-        return obj
-    if isinstance(obj, np.generic | np.ndarray):
-        return plain(obj.tolist())
-    if isinstance(obj, float):
-        return obj if math.isfinite(obj) else None
-    if isinstance(obj, Mapping):
-        return {str(plain(key)): plain(value) for key, value in obj.items()}
-    if isinstance(obj, set | frozenset):
-        return [plain(value) for value in sorted(obj, key=str)]
-    if isinstance(obj, list | tuple):
-        return [plain(value) for value in obj]
-    if isinstance(obj, os.PathLike):
-        return plain(os.fspath(obj))
-    raise TypeError(f"cannot write a {type(obj).__name__} as JSON")
 
 
 def file_hash(path: str | Path) -> str:

@@ -205,14 +205,9 @@ def read_probs(probs: ArrayLike) -> Float:
     return check_probs(raw)
 
 
-def read_weights(sample_weight: ArrayLike | None, n: int) -> Float | None:
-    """Return the weights of n cases, or None."""
-    return check_weights(sample_weight, n, "sample_weight")
-
-
 def read_counts(sample_weight: ArrayLike | None, n: int) -> Float | None:
     """Return weights that must be whole numbers, as float64, or None."""
-    weights = read_weights(sample_weight, n)
+    weights = check_weights(sample_weight, n, "sample_weight")
     if weights is None:
         return None
     broken = weights != np.floor(weights)
@@ -247,7 +242,7 @@ def read_event(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None =
         return read_sample(y, p, sample_weight).event
     event, p = _read_two(y), event_probs(p)
     check_same_length(y=event, probs=p)
-    return Sample(event, p, read_weights(sample_weight, len(p)))
+    return Sample(event, p, check_weights(sample_weight, len(p), "sample_weight"))
 
 
 def _read_two(y: ArrayLike) -> NDArray[Any]:
@@ -280,7 +275,7 @@ def read_sample(y: ArrayLike, probs: ArrayLike, sample_weight: ArrayLike | None 
         return replace(sample, y=sample.y.astype(np.float64, copy=False))
     target = check_targets(y, p.shape[1])
     check_same_length(y=target, probs=p)
-    return Sample(target, p, read_weights(sample_weight, len(p)))
+    return Sample(target, p, check_weights(sample_weight, len(p), "sample_weight"))
 
 
 def read_votes(
@@ -293,7 +288,7 @@ def read_votes(
     counts, p = check_counts(votes, n_raters), read_probs(probs)
     check_same_length(votes=counts, probs=p)
     check_same_classes(counts, p)
-    return Sample(np.zeros(0), p, read_weights(sample_weight, len(p)), counts)
+    return Sample(np.zeros(0), p, check_weights(sample_weight, len(p), "sample_weight"), counts)
 
 
 def check_same_classes(counts: Int, p: Float) -> None:
@@ -350,3 +345,16 @@ def as_table(probs: Float) -> Float:
     [[0.75, 0.25]]
     """
     return probs if probs.ndim == 2 else np.column_stack([1.0 - probs, probs])
+
+
+def of_two(probs: Float) -> Float:
+    """The other way round: the second of two columns (n,), more classes as they are.
+
+    Examples
+    --------
+    >>> of_two(np.array([[0.75, 0.25]])).tolist()
+    [0.25]
+    """
+    if probs.ndim == 2 and probs.shape[1] == 2:
+        return np.ascontiguousarray(probs[:, 1])
+    return probs

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, Int, check_choice
+from scalecal.checks import Float, Int, check_choice, check_weights
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import (
     Sample,
@@ -29,7 +29,6 @@ from scalecal.metrics.arguments import (
     blocks,
     event_probs,
     read_event,
-    read_weights,
 )
 
 Binning = Literal["width", "mass"]
@@ -139,7 +138,8 @@ def bin_index(
     array([0, 0, 0, 1])
     """
     p = event_probs(probs)
-    index = binner(p, n_bins, binning, read_weights(sample_weight, len(p)))
+    weights = check_weights(sample_weight, len(p), "sample_weight")
+    index = binner(p, n_bins, binning, weights)
     out = np.empty(len(p), dtype=np.int64)
     for part in blocks(len(p)):
         out[part] = index(p[part])

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import entr
+from scipy.special import digamma, entr
 
 from scalecal.checks import Float, InputError, as_array, as_float
 from scalecal.metrics.arguments import Sample, group_by_p, read_event, read_probs, read_sample
@@ -206,8 +206,6 @@ def aurc(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = No
 
 def risk_area(sample: Sample) -> float:
     """Area under the risk-coverage curve."""
-    from scipy.special import digamma
-
     rising = group_by_p(Sample(1.0 - sample.right, sample.confidence, sample.weights))
     weight, errors = rising.weight[::-1], rising.positive[::-1]
     rate = errors / weight

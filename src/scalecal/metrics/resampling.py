@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scalecal.checks import Float, InputError, Int, as_rng, check_unit
+from scalecal.checks import Float, InputError, Int, as_rng, check_inside
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import Sample, blocks, event_probs, read_counts, read_hard_event
 from scalecal.metrics.binning import Binner, Binning, bin_sums, binner
@@ -182,11 +182,17 @@ class Null:
             out[part, filled] = mean - (happened @ indicator).astype(np.float64)
         return out
 
-    def ece(self, n_resamples: int, seed: Any) -> Float:
-        """`resampled_ece`."""
-        return np.asarray(
-            np.abs(self.residuals(n_resamples, seed)).sum(axis=1) / self.expected.total
-        )
+    def ece(self, residuals: Float) -> Float:
+        """The ECE of each draw of `residuals`: `resampled_ece`."""
+        return np.asarray(np.abs(residuals).sum(axis=1) / self.expected.total)
+
+    def bars(self, residuals: Float, level: float = 0.9) -> ConsistencyBars:
+        """`consistency_bars` of draws of `residuals`."""
+        mass, mean = self.cumulants[:2]
+        # Positives are expected less residual, so the residual's upper tail is the bar's lower end.
+        tails = np.quantile(residuals, [0.5 + level / 2, 0.5 - level / 2], axis=0)
+        mass = np.where(mass > 0, mass, np.nan)
+        return ConsistencyBars(*np.clip((mean - tails) / mass, 0.0, 1.0))
 
 
 def noise_floor(
@@ -280,7 +286,8 @@ def resampled_ece(
     >>> resampled_ece([0.5], n_resamples=2)
     array([0.5, 0.5])
     """
-    return Null.of(probs, y, groups, n_bins, binning, sample_weight).ece(n_resamples, seed)
+    null = Null.of(probs, y, groups, n_bins, binning, sample_weight)
+    return null.ece(null.residuals(n_resamples, seed))
 
 
 class ConsistencyBars(NamedTuple):
@@ -324,14 +331,6 @@ def consistency_bars(
     >>> bool(0.35 < bars.lo[0] < 0.5 < bars.hi[0] < 0.65)
     True
     """
-    level = check_unit(level, "level")
-    if level in (0.0, 1.0):
-        raise InputError(f"level must lie between 0 and 1, got {level:g}")
+    level = check_inside(level, "level")
     null = Null.of(probs, y, groups, n_bins, binning, sample_weight)
-    mass, mean = null.cumulants[:2]
-    # Positives are expected less residual, so the residual's upper tail is the bar's lower end.
-    tails = np.quantile(
-        null.residuals(n_resamples, seed), [0.5 + level / 2, 0.5 - level / 2], axis=0
-    )
-    mass = np.where(mass > 0, mass, np.nan)
-    return ConsistencyBars(*np.clip((mean - tails) / mass, 0.0, 1.0))
+    return null.bars(null.residuals(n_resamples, seed), level)

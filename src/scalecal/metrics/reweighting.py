@@ -34,7 +34,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import chdtrc, expit, logit
 
 from scalecal.checks import Float, InputError, Int, as_rng
 from scalecal.metrics.arguments import blocks
@@ -60,7 +60,6 @@ from scalecal.metrics.resampling import (
 from scalecal.metrics.significance import (
     KUIPER_STEPS,
     CalibrationTest,
-    chi_square_sf,
     cox,
     walk_range,
 )
@@ -107,13 +106,6 @@ class ClassWeights:
         return np.asarray(expit(logit(np.clip(p, EPS, 1.0 - EPS)) + self.offset))
 
 
-def check_prevalence(prevalence: float) -> float:
-    """Return a prevalence that is between 0 and 1, or fail."""
-    if not isinstance(prevalence, int | float) or not 0.0 < prevalence < 1.0:
-        raise InputError(f"prevalence must lie between 0 and 1, got {prevalence!r}")
-    return float(prevalence)
-
-
 @dataclass(frozen=True, eq=False)
 class Reweighted:
     """All cases of a sample with the weights of their classes; tests are of some of them, `rows`.
@@ -143,6 +135,11 @@ class Reweighted:
     def weights(self) -> ClassWeights:
         """The weights of both classes."""
         return ClassWeights.of(self.y, self.prevalence)
+
+    @cached_property
+    def each(self) -> Float:
+        """The weight of each case."""
+        return self.weights.by_label(self.y)
 
     @cached_property
     def _q(self) -> Float:
@@ -283,7 +280,7 @@ class Reweighted:
                 h = h[:, :1]
             if len(np.unique(self.y[rows])) < 2:
                 return CalibrationTest("cox", nan, nan, reason="only one class is present")
-            weight = self.weights.by_label(self.y[rows])
+            weight = self.each[rows]
             details = dict(cox(self.y[rows], p, sample_weight=weight).details)
         else:
             h = self._columns(rows, 1.0 - 2.0 * self.p)
@@ -296,7 +293,7 @@ class Reweighted:
             drawn = flipped(self._by_group(h, pooled(self.groups, rng)), n_resamples, rng)
             p_value = rank_p(((drawn @ inverse) * drawn).sum(axis=1), statistic)
         else:
-            p_value = chi_square_sf(statistic, h.shape[1])
+            p_value = float(chdtrc(h.shape[1], statistic))
         if name == "spiegelhalter":
             statistic = float(np.copysign(sqrt(statistic), total[0]))
         return CalibrationTest(name, statistic, p_value, details)
@@ -305,7 +302,7 @@ class Reweighted:
         self, rows: Rows, n_bins: int, n_resamples: int, rng: np.random.Generator
     ) -> CalibrationTest:
         cell = bin_index(self.p[rows], n_bins=n_bins)
-        size = float(self.weights.by_label(self.y[rows]).sum())
+        size = float(self.each[rows].sum())
         error = float(np.abs(np.bincount(cell, self._residual[rows], n_bins)).sum()) / size
         drawn = self.drawn_ece(rows, n_bins=n_bins, n_resamples=n_resamples, seed=rng)
         details = {"floor": float(drawn.mean()), "floor_high": float(np.quantile(drawn, 0.95))}
@@ -342,7 +339,7 @@ class Reweighted:
         sums = self.drawn_sums(
             rows, cell, n_bins, n_bins=n_bins, n_resamples=n_resamples, rng=as_rng(seed)
         )
-        return np.asarray(np.abs(sums).sum(axis=1) / self.weights.by_label(self.y[rows]).sum())
+        return np.asarray(np.abs(sums).sum(axis=1) / self.each[rows].sum())
 
     def floor(self, rows: Rows = slice(None), **options: Any) -> float:
         """Mean of `drawn_ece`; NaN where the groups are too few."""
@@ -362,7 +359,7 @@ class Reweighted:
         sums = self.drawn_sums(
             rows, cell, n_bins, n_bins=n_bins, n_resamples=n_resamples, rng=as_rng(seed)
         )
-        weight = self.weights.by_label(self.y[rows])
+        weight = self.each[rows]
         mass = np.bincount(cell, weight, n_bins)
         mass[mass == 0.0] = np.nan
         mean = np.bincount(cell, weight * self.p[rows], n_bins) / mass

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, xlogy
+from scipy.special import chdtrc, expit, xlogy
 
 from scalecal.checks import Float, InputError, Int, as_float, as_rng
 from scalecal.limits import check_count
@@ -376,14 +376,7 @@ def cox(
         scores = flip_scores(event.y - p, np.sqrt(p * (1.0 - p)), z, code, draws, as_rng(seed))
         return CalibrationTest("cox", *scores, details, reason)
     statistic = max(0.0, 2.0 * (best - claimed))
-    return CalibrationTest("cox", statistic, chi_square_sf(statistic, degrees), details, reason)
-
-
-def chi_square_sf(x: float, degrees: int) -> float:
-    """Upper tail of chi-square with one or two degrees of freedom."""
-    if degrees == 2:
-        return exp(-0.5 * x)
-    return erfc(sqrt(0.5 * x))
+    return CalibrationTest("cox", statistic, float(chdtrc(degrees, statistic)), details, reason)
 
 
 def consistency(
@@ -425,7 +418,7 @@ def consistency(
     event = read_hard_event(y, probs, sample_weight)
     null = Null.of(event.p, event.y, groups, n_bins, binning, event.weights)
     error = float(np.abs(residual_sums(event, null.index, n_bins)).sum() / event.total)
-    drawn = null.ece(n_resamples, seed)
+    drawn = null.ece(null.residuals(n_resamples, seed))
     details = {
         "floor": null.floor(),
         "floor_high": float(np.quantile(drawn, 0.95)),

@@ -161,7 +161,7 @@ def aggregate_hides(evidence: Evidence) -> Verdict:
 def stays_below(evidence: Evidence, *, stratum: str, bound: float) -> Verdict:
     """The uncalibrated probe's ECE in a stratum is at most a bound for every encoder.
 
-    Strata made from the labels' own votes give a calibrated model an error too (`selection_null`):
+    Strata made from the labels' own votes give a calibrated model an error too (`selection_draws`):
     where that is above the bound, only an ECE above both is held against the claim.
     """
     dataset, drawn, encoders = _compared(evidence, "none", strata=(stratum,))
@@ -551,14 +551,10 @@ class Checked:
     n: int
     more: str = ""
 
-    def interval(self, outside: float) -> tuple[float, float]:
-        """Interval that the number is outside of in a share `outside` of the samples, half each way."""
-        return interval(self.samples, 1 - outside)
-
     @property
     def text(self) -> str:
         """The number with its 95 % interval, and `more`."""
-        low, high = self.interval(0.05)
+        low, high = interval(self.samples)
         return f"{self.value:+.2f} ({low:+.2f} to {high:+.2f}){self.more}"
 
 
@@ -681,9 +677,9 @@ def premise(
     for encoder, one in checks.items():
         answer: Answer = "inconclusive"
         # To hold, every encoder must: no correction. To fail, one is enough: its level is divided.
-        if one.n >= MIN_CASES and one.interval(2 * WRONG)[0] > bound:
+        if one.n >= MIN_CASES and interval(one.samples, 1 - 2 * WRONG)[0] > bound:
             answer = "holds"
-        elif one.n >= MIN_CASES and one.interval(2 * WRONG / len(checks))[1] <= bound:
+        elif one.n >= MIN_CASES and interval(one.samples, 1 - 2 * WRONG / len(checks))[1] <= bound:
             answer = "does not hold"
         parts[encoder] = Part(answer, one.value, one.n, one.text)
     verdict = all_of(

@@ -25,9 +25,9 @@ from scalecal.features.encoding import pick_device, pick_precision
 from scalecal.io.boundary import read_document
 from scalecal.io.store import Store, output_folder, plain, write_csv
 from scalecal.progress import Progress
-from scalecal.runs.grid import seed_list
+from scalecal.runs.grid import SHARES, parts, seed_list
 from scalecal.smoothing import soft_labels, vanilla
-from scalecal.splits import PARTS, hold_out, split
+from scalecal.splits import hold_out
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
@@ -38,9 +38,6 @@ NETWORKS = ("resnet18", "resnet34", "resnet50")
 
 VALIDATION = 0.1
 """Share of the training cases held out where no validation part is published."""
-
-TEST = 0.2
-"""Share of the cases tested where no test part is published."""
 
 _NOTES = (
     "Every network is trained end to end from random weights; its predictions are those of the epoch with "
@@ -165,28 +162,15 @@ def divide(cases: Cases, seed: int) -> Parts:
 
     A published test part is kept, and so is a published validation part; otherwise `VALIDATION`
     of the training cases are held out, stratified and never through a group. Without any published
-    part the cases are divided anew for every seed, `TEST` of them for testing.
+    part the cases are divided anew for every seed, as for the probes (`SHARES`).
     """
+    train, val, tested = parts(cases, seed)
+    if val is not None:
+        return Parts(train, val, tested)
     assert cases.y is not None
     groups = None
     if cases.groups is not None:
-        groups = cases.groups.values
-    published = np.full(cases.n, "")
-    if cases.split is not None:
-        published = cases.split.values
-    train, val, tested = (np.flatnonzero(published == part) for part in PARTS)
-    if len(tested) == 0:
-        if len(train) or len(val):
-            raise InputError("the data set names parts but no test cases: nothing could be tested")
-        shares = (1.0 - VALIDATION - TEST, VALIDATION, TEST)
-        drawn = split(cases.y, groups=groups, shares=shares, seed=seed)
-        return Parts(*(np.flatnonzero(drawn == part) for part in PARTS))
-    if len(train) == 0:
-        raise InputError("the data set has test cases but no training cases")
-    if len(val):
-        return Parts(train, val, tested)
-    if groups is not None:
-        groups = groups[train]
+        groups = cases.groups.values[train]
     kept, held = hold_out(cases.y[train], share=VALIDATION, groups=groups, seed=seed)
     return Parts(train[kept], train[held], tested)
 
@@ -280,7 +264,7 @@ def finetune(
         "decay": networks.DECAY,
         "weight_decay": networks.WEIGHT_DECAY,
         "validation": VALIDATION,
-        "test": TEST,
+        "test": SHARES[2],
     }
     settings = plain(
         {

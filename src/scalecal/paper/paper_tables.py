@@ -20,7 +20,6 @@ from scalecal.io.store import write_csv, write_text
 from scalecal.io.text import latex_escape, latex_text, markdown_text, p_value
 from scalecal.paper import printed as paper
 from scalecal.paper.evidence import Evidence
-from scalecal.paper.printed import encoder_label, method_label, printed
 
 Row = dict[str, Any]
 NAN = float("nan")
@@ -152,7 +151,7 @@ def _replication(evidence: Evidence) -> Iterator[Row]:
             key = (cell.dataset, cell.encoder, method)
             row: Row = {
                 "data set": cell.dataset,
-                "method": method_label(method),
+                "method": paper.method_label(method),
                 **_mean_sd("AUC", evidence.by_seed(*key, "auc"), 100),
                 **_mean_sd("ECE", evidence.by_seed(*key, "ece"), 100),
                 "floor": 100 * evidence.mean(*key, "ece", column="floor"),
@@ -191,7 +190,7 @@ def _audit(evidence: Evidence) -> Iterator[Row]:
             for stratum in ("overall", *cell.stratum_names):
                 row: Row = {
                     "data set": dataset,
-                    "encoder": encoder_label(cell.encoder),
+                    "encoder": paper.encoder_label(cell.encoder),
                     "stratum": stratum,
                     "n": round(evidence.mean(*key, "n", stratum)),
                     **_mean_sd("ECE", evidence.by_seed(*key, "ece", stratum)),
@@ -201,7 +200,7 @@ def _audit(evidence: Evidence) -> Iterator[Row]:
                     "debiased": evidence.mean(*key, "debiased_error", stratum),
                 }
                 if dataset == "mhist":
-                    row["paper"] = printed(*key, "ece", stratum)[0]
+                    row["paper"] = paper.printed(*key, "ece", stratum)[0]
                 yield row
 
 
@@ -216,7 +215,7 @@ def _main(evidence: Evidence) -> Iterator[Row]:
             floor = partial(over, partial(evidence.mean, column="floor"))
             row: Row = {
                 "data set": dataset,
-                "method": method_label(method),
+                "method": paper.method_label(method),
                 "encoders": len(encoders),
                 "overall ECE": mean("ece"),
                 "overall ECE, floor": floor("ece"),
@@ -256,7 +255,7 @@ def _over(cells: Sequence[tuple[str, str, str]], number: Callable[..., float], *
 
 
 def _printed_mean(*key: str) -> float:
-    return printed(*key)[0]
+    return paper.printed(*key)[0]
 
 
 def _pairwise(evidence: Evidence) -> Iterator[Row]:
@@ -310,10 +309,12 @@ def _by_encoder(
         rows: list[Row] = []
         for encoder in evidence.encoders(dataset, *methods):
             keys = {m: (dataset, encoder, m, "ece", stratum) for m in methods}
-            row: Row = {"data set": dataset, "encoder": encoder_label(encoder)}
-            row |= {method_label(m): evidence.mean(*key) for m, key in keys.items()}
+            row: Row = {"data set": dataset, "encoder": paper.encoder_label(encoder)}
+            row |= {paper.method_label(m): evidence.mean(*key) for m, key in keys.items()}
             row["floor"] = evidence.mean(*keys[methods[-1]], column="floor")
-            row |= {f"{method_label(m)}, paper": printed(*key)[0] for m, key in keys.items()}
+            row |= {
+                f"{paper.method_label(m)}, paper": paper.printed(*key)[0] for m, key in keys.items()
+            }
             rows.append(row)
         yield from rows
         if len(rows) > 1:
@@ -345,8 +346,8 @@ def _full_rows(
                 continue
             row: Row = {
                 "data set": cell.dataset,
-                "encoder": encoder_label(cell.encoder),
-                "method": method_label(method),
+                "encoder": paper.encoder_label(cell.encoder),
+                "method": paper.method_label(method),
                 "seeds": len(cell.seeds(method)),
             }
             for place, name in enumerate(columns):
@@ -356,7 +357,7 @@ def _full_rows(
                 if metric == "ece":
                     row[f"{name}, floor"] = evidence.mean(*key, column="floor")
                 if place < n_printed:
-                    row[f"{name}, paper"], row[f"{name}, paper_sd"] = printed(*key)
+                    row[f"{name}, paper"], row[f"{name}, paper_sd"] = paper.printed(*key)
             yield row
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from scalecal import features
 from scalecal.cases import Features, Predictions, array_hash
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
 from scalecal.datasets import (
@@ -33,12 +34,11 @@ from scalecal.datasets import (
     simulate,
     simulate_paper,
 )
-from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
+from scalecal.encoders import get_encoder, paper_preprocessing, weights_here
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess, cores
 from scalecal.evaluation.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.evaluation.folder import run_meta
-from scalecal.features import load_features
 from scalecal.io.boundary import read_document
 from scalecal.io.feature_store import Named, read_manifest
 from scalecal.io.features import read_features
@@ -55,7 +55,7 @@ from scalecal.paper.evidence import (
 from scalecal.paper.printed import SMOOTHINGS, SWEEP_SIZES
 from scalecal.probes import Recipe
 from scalecal.probes.methods import METHODS, Method
-from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid, seed_list
+from scalecal.runs.grid import LEFT_OUT, Grid, on_device, run_grid
 
 # ---- where embeddings come from
 
@@ -94,9 +94,7 @@ def find_features(
     """
     seen: dict[tuple[str, str], Path] = {}
     for dataset, encoder, folder in feature_folders(root):
-        if datasets is not None and dataset not in datasets:
-            continue
-        if encoders is not None and encoder not in encoders:
+        if not is_asked_for(dataset, encoder, datasets, encoders):
             continue
         other = seen.setdefault((dataset, encoder), folder)
         if other != folder:
@@ -105,6 +103,15 @@ def find_features(
                 "take one away, or import one under another name (--dataset, --encoder)"
             )
         yield Source(dataset, encoder, str(folder), partial(_read, folder))
+
+
+def is_asked_for(
+    dataset: str, encoder: str, datasets: Sequence[str] | None, encoders: Sequence[str] | None
+) -> bool:
+    """Whether a pair is among the data sets and encoders that were asked for (None: all)."""
+    if datasets is not None and dataset not in datasets:
+        return False
+    return encoders is None or encoder in encoders
 
 
 class _Names(msgspec.Struct):
@@ -226,12 +233,10 @@ def _extract(
     weights: Sequence[Path],
     progress: Callable[[str], None],
 ) -> Features:
-    from scalecal.features import extract  # imports torch
-
     progress(f"extracting {encoder} features to {folder}")
     record = paper_preprocessing(get_encoder(encoder), images.name)
     try:
-        extract(images, record, folder, weights=next(iter(weights), None))
+        features.extract(images, record, folder, weights=next(iter(weights), None))
     except (InputError, MissingPackageError) as error:
         raise SourceError(str(error)) from None
     data = _read(folder)
@@ -286,11 +291,6 @@ def _without_votes(dim: int) -> Features:
     narrow = _WIDTHS[0]
     drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
     return _seen_by(drawn, dim).with_cases(votes=None, split=None)
-
-
-def paper_encoders() -> list[str]:
-    """Names of the paper's eight encoders."""
-    return [name for name, record in ENCODERS.items() if record.paper]
 
 
 # ---- what is trained
@@ -455,7 +455,11 @@ def train_seeds_on(
     try:
         for number, (trained, embeddings, seconds) in engine.run(_train_seeds, tasks):
             task = tasks[number]
-            _note_seconds(task.folder, task.seeds, seconds)
+            with disk_errors(task.folder):
+                task.folder.mkdir(parents=True, exist_ok=True)
+            # Beside the seconds of earlier runs, and on no record: they are two runs' only difference.
+            known = _seconds_by_seeds(task.folder)
+            write_json(task.folder / TIMING, {**known, ",".join(map(str, task.seeds)): seconds})
             if embeddings is not None:
                 # Before the seed: once that is there, it is not trained again.
                 write_anchors(task.folder, embeddings)
@@ -468,17 +472,6 @@ def train_seeds_on(
             )
     finally:
         _opened.clear()  # where the tasks were done in this process
-
-
-def _note_seconds(folder: Path, seeds: Sequence[int], seconds: float) -> None:
-    """Note the seconds of seeds trained together, beside those of earlier runs.
-
-    On no record, since they are another run's only difference.
-    """
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    known = _seconds_by_seeds(folder)
-    write_json(folder / TIMING, {**known, ",".join(map(str, seeds)): seconds})
 
 
 def _seconds_by_seeds(folder: Path) -> dict[str, float]:
@@ -570,7 +563,7 @@ class Outcome:
 
 
 def reproduce(
-    sources: Iterable[Source],
+    sources: Sequence[Source],
     out: str | Path,
     training: Training,
     *,
@@ -582,11 +575,19 @@ def reproduce(
 ) -> Outcome:
     """Train every cell that is not done, then write tables, figures, claims and results.
 
-    Cells are trained here (see `train_seeds_on` for more workers), and scored by the engine's workers.
+    Seeds are trained and cells scored by the engine's workers; without an engine, here.
     """
     out = Path(out)
-    training = replace(training, seeds=seed_list(training.seeds))
     missing = dict(left_out or {})
+    if engine is not None:
+        cells = []
+        for source in sources:
+            try:
+                source.open()  # what must be extracted first is, once, before the workers look
+            except SourceError:
+                continue  # left out, with its reason, below
+            cells.append((source, cell_folder(out, source)))
+        train_seeds_on(engine, cells, training, progress=progress)
     trained = 0
     for source in sources:
         name, folder = f"{source.dataset}/{source.encoder}", cell_folder(out, source)
@@ -716,7 +717,7 @@ def _shape(source: Source) -> tuple[int, int]:
     try:
         # Not `open` where there are images: that would begin, or continue, the extraction.
         if source.n_images:
-            X = load_features(source.where).X
+            X = features.load_features(source.where).X
         else:
             X = source.open().X
     except InputError:

@@ -87,18 +87,13 @@ def combined(*terms: tuple[float, Drawn]) -> Drawn:
     return Drawn(by_seed, samples, min(p.n for p in parts), min(p.units for p in parts))
 
 
-def _t(wrong: float, n: int) -> float:
-    """Quantile of Student's t for the mean of n that is exceeded with chance `wrong`."""
-    return float(stdtrit(n - 1, 1 - wrong))
-
-
 def _half_width(number: Drawn, wrong: float) -> float:
     """Half the interval: what cases and seeds each give, as they add up."""
     seeds = np.array(list(number.by_seed.values()))
     samples = number.samples[np.isfinite(number.samples)]
-    of_seeds = _t(wrong, len(seeds)) * seeds.std(ddof=1) / np.sqrt(len(seeds))
+    of_seeds = stdtrit(len(seeds) - 1, 1 - wrong) * seeds.std(ddof=1) / np.sqrt(len(seeds))
     error, _ = student_error(float(samples.std(ddof=1)), number.units)
-    of_cases = _t(wrong, number.units) * error
+    of_cases = stdtrit(number.units - 1, 1 - wrong) * error
     return float(np.hypot(of_seeds, of_cases))
 
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load_file, save
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -26,13 +27,12 @@ from scalecal.checks import (
     as_array,
     as_float,
     check_choice,
-    check_counts,
+    check_feature_values,
     check_groups,
     check_number,
     check_positive_int,
     check_probs,
     check_same_length,
-    check_scale,
     check_weights,
     from_elsewhere,
     lookup,
@@ -47,9 +47,9 @@ from scalecal.panel import (
     UNKNOWN_READERS,
     Panel,
     check_sizes,
+    read_votes,
 )
 from scalecal.probes.fitting import (
-    CHUNK_ROWS,
     MIN_TO_HOLD_OUT,
     CrossFit,
     Job,
@@ -61,7 +61,7 @@ from scalecal.probes.fitting import (
     probabilities,
     with_label,
 )
-from scalecal.probes.recipes import PRESETS, Recipe, with_preset
+from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 from scalecal.votes import check_sides
@@ -205,16 +205,19 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
         if kappa is not None:
             check_number(kappa, "kappa", "lie in [-1, 1]")
-        if self.preset is not None:
-            check_choice(self.preset, PRESETS, "preset")
         self.recipe().check()
         features = self._features(X, "X", reset=True)
         codes, soft = self._labels(y)
         check_same_length(X=features, y=codes)
         weights = check_weights(sample_weight, len(features), "sample_weight")
         n_classes = len(self.classes_)
-        counts = None if votes is None else _counts(votes, n_raters, len(features), n_classes)
-        if counts is not None:
+        counts = None
+        if votes is not None:
+            counts = read_votes(votes, n_raters, len(features), n_classes)
+            if not counts.any():
+                raise InputError(
+                    "votes were given, but no case has any: leave them out, or give kappa"
+                )
             check_sides(codes, counts)
         X_validation, validation_y = self._validation(X_val, y_val, features.dtype)
         seen = codes if weights is None else codes[weights > 0]
@@ -289,7 +292,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checked: NDArray[Any] = validate_data(
             self, from_elsewhere(X, name), reset=reset, dtype=list(FLOATS), ensure_all_finite=False
         )
-        _check_features(checked, name)
+        check_feature_values(checked, name)
         return checked
 
     def _labels(self, y: ArrayLike) -> tuple[NDArray[np.int64], Float | None]:
@@ -477,8 +480,6 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         folder : path
             Folder to write to; made if it is not there.
         """
-        from safetensors.numpy import save
-
         from scalecal import __version__
 
         check_is_fitted(self)
@@ -773,30 +774,6 @@ calibrator_, panel_, about_, n_features_in_
         self.anchors_ = {names[c]: index for c, index in trained.plan.anchors.items()}
 
 
-def _counts(votes: ArrayLike, n_raters: ArrayLike | None, n: int, n_classes: int) -> Int:
-    """Votes per class (n, C); no vote at all if a case was not read (NaN)."""
-    raw = as_float(votes, "votes")
-    if raw.ndim not in (1, 2):
-        raise InputError(f"votes must be 1-d (n,) or 2-d (n, classes), got shape {raw.shape}")
-    missing = np.asarray(np.isnan(raw) if raw.ndim == 1 else np.isnan(raw).any(axis=-1))
-    size = n_raters
-    if missing.any():
-        raw = np.where(missing if raw.ndim == 1 else missing[:, None], 0.0, raw)
-        if n_raters is not None and len(missing) == n:
-            size = np.where(missing, 0.0, as_float(n_raters, "n_raters"))
-    elif n_raters is not None and np.isnan(as_float(n_raters, "n_raters")).any():
-        raise InputError("n_raters must be known wherever votes are: give a number, or NaN votes")
-    counts = check_counts(raw, size)
-    if counts.shape != (n, n_classes):
-        raise InputError(
-            f"votes must have one row per case and one column per class, ({n}, {n_classes}), got "
-            f"{counts.shape}"
-        )
-    if not counts.any():
-        raise InputError("votes were given, but no case has any: leave them out, or give kappa")
-    return counts
-
-
 def _panel_size(
     counts: Int | None, n_raters: ArrayLike | None, panel_size: ArrayLike | None, n: int
 ) -> Int | None:
@@ -844,23 +821,6 @@ def _seed(random_state: Any) -> int:
         ) from None
 
 
-def _check_features(X: NDArray[Any], name: str) -> None:
-    """Fail on NaN or infinite features, naming rows and columns; read in parts."""
-    largest = 0.0
-    for start in range(0, len(X), CHUNK_ROWS):
-        part = X[start : start + CHUNK_ROWS]
-        largest, bad = max(largest, float(np.abs(part).max())), ~np.isfinite(part)
-        if bad.any():
-            where = np.zeros(len(X), dtype=bool)
-            where[start : start + CHUNK_ROWS] = bad.any(axis=1)
-            columns = rows(bad.any(axis=0), word="column")
-            raise InputError(
-                f"{name} must be finite, got NaN or infinity at {rows(where)}, {columns}. "
-                "Drop these cases or columns, or fill the values in."
-            )
-    check_scale(largest, X.dtype, name)
-
-
 def as_json(value: Any) -> Any:
     """A constructor argument as JSON can hold it; a function by its name, a generator not at all."""
     if isinstance(value, BetaLevels):
@@ -890,8 +850,6 @@ def load_probe(folder: str | Path) -> LinearProbe | ScaleProbe:
     >>> type(again).__name__, bool((again.predict_proba(X) == probe.predict_proba(X)).all())
     ('LinearProbe', True)
     """
-    from safetensors.numpy import load_file
-
     for name in (WEIGHTS, ABOUT):
         if not Path(folder, name).is_file():
             raise InputError(

@@ -22,18 +22,9 @@ from markupsafe import Markup
 
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
+from scalecal.evaluation import texts
 from scalecal.evaluation.curves import reliability_facts, vote_reliability
 from scalecal.evaluation.folder import report_facts
-from scalecal.evaluation.texts import (
-    cell as cell_text,
-)
-from scalecal.evaluation.texts import (
-    columns_by_labels,
-    columns_by_votes,
-    mean_results,
-    shown_columns,
-    shown_table,
-)
 from scalecal.evaluation.words import (
     AGREEMENT,
     kappa_sentence,
@@ -135,14 +126,16 @@ def diagram(cell: Row, method: str, panel: Row) -> Markup:
 
 def audit_table(title: str, rows: Sequence[Row], *, agreement: bool) -> View:
     """The rows of an audit as a table, in the columns that have a number somewhere."""
-    used = shown_columns(rows, [*columns_by_labels(), *columns_by_votes(), "debiased_error"])
+    used = texts.shown_columns(
+        rows, [*texts.columns_by_labels(), *texts.columns_by_votes(), "debiased_error"]
+    )
     out = []
     for row in rows:
-        texts = {column.key: cell_text(column.key, row.get(column.key)) for column in used}
-        texts["name"] = stratum_title(row["name"], agreement)
+        shown = {column.key: texts.cell(column.key, row.get(column.key)) for column in used}
+        shown["name"] = stratum_title(row["name"], agreement)
         if is_known(row.get("debiased_error_low")):
-            texts["debiased_error"] = interval_text(row, "debiased_error", 4)
-        out.append(list(texts.values()))
+            shown["debiased_error"] = interval_text(row, "debiased_error", 4)
+        out.append(list(shown.values()))
     return table(title, [column.title for column in used], out)
 
 
@@ -151,7 +144,7 @@ def audit_table(title: str, rows: Sequence[Row], *, agreement: bool) -> View:
 
 def _methods_view(cell: Row) -> View:
     """All methods: their changes as forest plots, ECE against its floor, and the terminal's table."""
-    scores = shown_table(cell)
+    scores = texts.shown_table(cell)
     lines = [list(line) for line in zip(*scores.values(), strict=True)]
     return {
         "forests": figures.forests(cell),
@@ -580,7 +573,7 @@ def write_report(
 
 def _page(facts: Mapping[str, Any], max_cases: int, max_models: int) -> str:
     cells = [_shortened(cell, max_cases) for cell in facts["cells"][:max_models]]
-    results = csv_text(mean_results(facts["cells"]))
+    results = csv_text(texts.mean_results(facts["cells"]))
     uri, note = "", "The results are too many for this page: see the run’s results.csv."
     if len(results) <= MAX_RESULTS:
         packed = base64.b64encode(results.encode("utf-8", "backslashreplace")).decode("ascii")

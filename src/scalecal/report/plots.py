@@ -58,8 +58,6 @@ def save(figure: Figure, stem: str | Path, formats: Sequence[str] = ("svg", "png
 
 
 def _draw(figure: Figure, paths: Sequence[Path]) -> None:
-    import matplotlib.pyplot as plt
-
     dateless: dict[str, dict[str, Any]] = {
         ".svg": {"Date": None},
         ".pdf": {"CreationDate": None},
@@ -72,7 +70,6 @@ def _draw(figure: Figure, paths: Sequence[Path]) -> None:
         for path in paths:
             about = dateless.get(path.suffix)
             figure.savefig(path, metadata=about, bbox_inches=whole, facecolor="white")
-    plt.close(figure)
 
 
 def panels(

@@ -9,9 +9,11 @@ from sklearn.base import clone
 
 from scalecal import metrics
 from scalecal.calibrators import Calibrator, PanelCalibrator
+from scalecal.calibrators.crossfitting import answers_of
 from scalecal.cases import Answers, Cases, Features
 from scalecal.checks import Float, InputError, Int
 from scalecal.inference.units import NORMAL_95
+from scalecal.metrics.arguments import of_two
 from scalecal.probes import CrossFit, Trained, probabilities
 from scalecal.probes.methods import Method
 from scalecal.readers import Readers
@@ -52,15 +54,26 @@ def fit_calibrator(
     assert data.y is not None
     cases = data.cases.take(rows)
     fitted: Calibrator = clone(method.calibrator)
+    # No other calibrator looks at readers.
     if not isinstance(fitted, PanelCalibrator):
         return fitted.fit(logits, data.y[rows])
-    sizes, counts = readers.behind(cases), None
-    if method.readers == "votes":
-        counts = cases.votes if votes is None else votes
-    elif method.readers == "published" and sizes is not None:
+    sizes = readers.behind(cases)
+    if method.readers != "votes":
+        votes = None
+    elif votes is None:
+        votes = cases.votes
+    if method.readers == "published" and sizes is not None:
         kappa, share = readers.published(cases)
-        fitted.set_params(kappa=kappa, vote_share=None if kappa is None else share)
-    return fitted.fit(logits, data.y[rows], votes=counts, panel_size=sizes, interval=interval)
+        if kappa is not None:
+            fitted.set_params(kappa=kappa, vote_share=share)
+    return fitted.fit(logits, data.y[rows], votes=votes, panel_size=sizes, interval=interval)
+
+
+def held_out(probe: Trained, val: Int | None) -> Int | None:
+    """Rows that no weight was trained on: the validation part given, or what the training held out."""
+    if val is None:
+        return probe.validation
+    return val
 
 
 def out_of_sample(
@@ -73,7 +86,7 @@ def out_of_sample(
     if again is not None:
         cross, parts = again
         return cross.job.rows, cross.logits(data.X, parts)
-    rows = probe.validation if val is None else val
+    rows = held_out(probe, val)
     if rows is None:
         raise InputError(
             "too few training cases to hold out a validation part for the calibrator: "
@@ -87,17 +100,8 @@ def answers(
 ) -> Answers:
     """Both answers of a method: the label's probability, and a reader's where it has one."""
     if calibrator is None:
-        return Answers(_form(probabilities(logits)), rows=rows)
-    p = _form(calibrator.predict_proba(logits, n_raters=n_raters))
-    if not (isinstance(calibrator, PanelCalibrator) and calibrator.panel_.knows_readers):
-        return Answers(p, rows=rows)
-    reader = _form(calibrator.predict_reader_proba(logits))
-    return Answers(p, reader, calibrator.panel_.rho, rows=rows)
-
-
-def _form(probs: Float) -> Float:
-    """(n,) of the second of two classes, else (n, C)."""
-    return probs[:, 1] if probs.shape[1] == 2 else probs
+        return Answers(of_two(probabilities(logits)), rows=rows)
+    return answers_of(calibrator, logits, n_raters=n_raters, rows=rows)
 
 
 MOST_ERROR = 0.1
@@ -131,9 +135,10 @@ def chance_note(y: Int, logits: Float) -> str:
     error = float(np.sqrt((len(y) + 1) / (12 * few * (len(y) - few))))
     if error > MOST_ERROR:
         return ""
-    value = metrics.auc(y, _form(probabilities(logits)))
+    value = metrics.auc(y, of_two(probabilities(logits)))
     low, high = value - NORMAL_95 * error, value + NORMAL_95 * error
-    if not (low <= 0.5 and high < USEFUL_AUC):  # so too where the AUC is undefined
+    # Asked this way round an AUC that is undefined says nothing either.
+    if not (low <= 0.5 and high < USEFUL_AUC):
         return ""
     return (
         f"AUC on the {len(y):,} cases held out of training is {value:.2f}, no better than chance (95 % "

@@ -6,27 +6,25 @@ import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from scalecal.calibrators import PanelCalibrator
-from scalecal.cases import Cases, Features, Predictions, leakage_note
+from scalecal.cases import Cases, Features, Predictions, leakage_note, rows_of
 from scalecal.checks import InputError, Int, ScalecalWarning, check_positive_int
 from scalecal.io.store import plain
+from scalecal.metrics.arguments import blocks, of_two
 from scalecal.panel import PRIOR_SD_SHIFTED
 from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_many
 from scalecal.probes.estimators import as_json
 from scalecal.probes.methods import find_method
 from scalecal.readers import Readers
-from scalecal.runs.calibrating import chance_note, fit_calibrator, out_of_sample
-from scalecal.runs.grid import applicable, on_device, shared_arrays, validation_loss
+from scalecal.runs.calibrating import chance_note, fit_calibrator, held_out, out_of_sample
+from scalecal.runs.grid import applicable, best_recipe, on_device, shared_arrays
 from scalecal.synthesis import plan
 from scalecal.votes import check_sides
-
-if TYPE_CHECKING:
-    pass
 
 CHUNK_ROWS = 65_536
 
@@ -88,6 +86,7 @@ def fit_method(
         )
     if cases.votes is not None and cases.y is not None:
         check_sides(cases.y, cases.votes)
+    # Weighted classes shift the logits, which a narrow prior of the panel's intercept would resist.
     if class_weight is not None and isinstance(record.calibrator, PanelCalibrator):
         shifted = clone(record.calibrator).set_params(prior_sd=PRIOR_SD_SHIFTED)
         record = replace(record, calibrator=shifted)
@@ -98,29 +97,43 @@ def fit_method(
     y, split = data.cases.y, data.split
     assert y is not None
     labelled = y >= 0
-    rows = np.flatnonzero(labelled if split is None else labelled & (split == "train"))
+    rows, val = np.flatnonzero(labelled), None
+    if split is not None:
+        rows = np.flatnonzero(labelled & (split == "train"))
+        part = np.flatnonzero(labelled & (split == "val"))
+        if len(part):
+            val = part
     if len(rows) == 0:
         raise InputError("no case has split = 'train': nothing to fit")
-    val = None if split is None else np.flatnonzero(labelled & (split == "val"))
-    val = val if val is not None and len(val) else None
     shared = shared_arrays(data, rows, val)
     recipes = record.recipes(known.usual(data.cases), preset)
     jobs = [Job(recipe=r, seed=seed, class_weight=class_weight, **shared) for r in recipes]
-    again = CrossFit.of(jobs[0]) if record.crossfitted(preset) else None
-    more = again.jobs if again else []
-    fits = fit_many(data.X, [*jobs, *more], memory=memory, advance=advance)
-    candidates, parts = fits[: len(jobs)], fits[len(jobs) :]
-    best = int(np.argmin([validation_loss(candidate) for candidate in candidates]))
-    trained, recipe = candidates[best], jobs[best].recipe
-    held = trained.validation if val is None else val
-    outside = None
+    crossfit, every = None, list(jobs)
+    if record.crossfitted(preset):
+        crossfit = CrossFit.of(jobs[0])
+        every += crossfit.jobs
+    fits = fit_many(data.X, every, memory=memory, advance=advance)
+    again = None
+    if crossfit is not None:
+        again = crossfit, fits[len(jobs) :]
+    best = best_recipe(fits[: len(jobs)])
+    trained, recipe = fits[best], jobs[best].recipe
+    held, doubts, calibrator = held_out(trained, val), [], None
+    if not allow_leakage:
+        doubts.append(leakage_note(cases))
     if record.calibrator is not None or held is not None:
-        outside = out_of_sample(trained, data, val, None if again is None else (again, parts))
-    doubts = ["" if allow_leakage else leakage_note(cases)]
-    if outside is not None:
-        doubts.append(chance_note(y[outside[0]], outside[1]))
+        outside, logits = out_of_sample(trained, data, val, again)
+        doubts.append(chance_note(y[outside], logits))
+        calibrator = fit_calibrator(record, data, outside, logits, known)
     for doubt in filter(None, doubts):
         warnings.warn(doubt, ScalecalWarning, stacklevel=2)
+    counts = {"train": len(trained.rows), "validation": 0, "synthetic": 0}
+    if held is not None:
+        counts["validation"] = len(held)
+    # Synthetic cases are what only a ScaleProbe knows of.
+    estimator: type[LinearProbe | ScaleProbe] = LinearProbe
+    if trained.plan is not None:
+        estimator, counts["synthetic"] = ScaleProbe, len(trained.plan)
     about = {
         "method": method,
         "label": record.label,
@@ -130,14 +143,8 @@ def fit_method(
         "dataset": dataset,
         "data_sha256": data.fingerprint,
         "notes": list(cases.notes),
-        "counts": {
-            "train": len(trained.rows),
-            "validation": 0 if held is None else len(held),
-            "synthetic": 0 if trained.plan is None else len(trained.plan),
-        },
+        "counts": counts,
     }
-    calibrator = None if outside is None else fit_calibrator(record, data, *outside, known)
-    estimator: type[LinearProbe | ScaleProbe] = LinearProbe if trained.plan is None else ScaleProbe
     options = _estimator_options(estimator, recipe)
     options |= {"class_weight": class_weight, "preset": preset or record.preset}
     probe = estimator(**options, random_state=seed)
@@ -178,27 +185,28 @@ def predict_features(probe: LinearProbe | ScaleProbe, data: Features) -> Predict
         raise InputError(
             f"the features are of encoder {own}, but the probe was fitted to {expected}"
         )
-    panel = probe.panel_ if probe.panel_ is not None and probe.panel_.knows_readers else None
-    readers = None if panel is None else readers_behind(cases, probe)
-    labels, votes = [], []
-    for start in range(0, len(data), CHUNK_ROWS):
-        part = slice(start, start + CHUNK_ROWS)
-        m = None if readers is None else readers[part]
-        labels.append(probe.predict_proba(data.X[part], n_raters=m))
-        if panel is not None:
-            votes.append(probe.predict_reader_proba(data.X[part]))
     if not cases.classes:
         cases = replace(cases, classes=tuple(map(str, probe.classes_.tolist())))
-    width = len(probe.classes_)
-    p, reader = (
-        np.concatenate([np.empty((0, width)), *values])[:, 1 if width == 2 else slice(None)]
-        for values in (labels, votes)
-    )
-    if panel is None:
+    panel, readers = probe.panel_, None
+    knows_readers = panel is not None and panel.knows_readers
+    if knows_readers:
+        readers = readers_behind(cases, probe)
+    # The first part has no case, so that there is one to join where there are no cases at all.
+    none = np.empty((0, len(probe.classes_)))
+    labels, votes = [none], [none]
+    # Embeddings may lie on disk and be larger than memory.
+    for part in blocks(len(data), CHUNK_ROWS):
+        labels.append(probe.predict_proba(data.X[part], n_raters=rows_of(readers, part)))
+        if knows_readers:
+            votes.append(probe.predict_reader_proba(data.X[part]))
+    p = of_two(np.concatenate(labels))
+    if panel is None or not knows_readers:
         return Predictions.single(cases, p)
-    return Predictions.single(cases, p, reader, rho=panel.rho)
+    return Predictions.single(cases, p, of_two(np.concatenate(votes)), rho=panel.rho)
 
 
 def readers_behind(cases: Cases, probe: LinearProbe | ScaleProbe) -> Int | None:
     """Readers behind each case's label; the probe's own panel where a case has none."""
-    return cases.panel_sizes(None if probe.panel_ is None else probe.panel_.panel_size)
+    if probe.panel_ is None:
+        return None
+    return cases.panel_sizes(probe.panel_.panel_size)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.cases import Answers, Features, Predictions, leakage_note
+from scalecal.cases import Answers, Cases, Features, Predictions, leakage_note, rows_of
 from scalecal.checks import (
     InputError,
     Int,
@@ -31,6 +31,7 @@ from scalecal.runs.calibrating import (
     answers,
     chance_note,
     fit_calibrator,
+    held_out,
     out_of_sample,
     why_not,
 )
@@ -73,9 +74,13 @@ class Grid:
     @property
     def doubts(self) -> list[str]:
         """What is warned of: groups in both train and test, an AUC at chance with most seeds."""
+        found = []
+        if self.leakage:
+            found.append(self.leakage)
         poor = [note for note in self.at_chance if note]
-        found = [self.leakage, poor[0] if 2 * len(poor) > len(self.at_chance) else ""]
-        return [doubt for doubt in found if doubt]
+        if 2 * len(poor) > len(self.at_chance):
+            found.append(poor[0])
+        return found
 
     @property
     def notes(self) -> list[str]:
@@ -92,17 +97,15 @@ class Grid:
                 notes[-1] += (
                     " The paper's preset stops at 50 epochs; --preset default trains small data for longer."
                 )
-        if self.stand_in:
+        told = self.cell.meta.get("stand_in")
+        if told:
             notes.append(
-                f"{' and '.join(self.stand_in)} used kappa and the share of positive votes of the training "
+                f"{' and '.join(told)} used kappa and the share of positive votes of the training "
                 "votes in place of published ones (--kappa, --vote-share)."
             )
-        return [*notes, *(self.voted.notes if self.voted else ())]
-
-    @property
-    def stand_in(self) -> list[str]:
-        """Methods that were told the training votes' kappa instead of a published one."""
-        return list(self.cell.meta.get("stand_in") or ())
+        if self.voted is not None:
+            notes += self.voted.notes
+        return notes
 
 
 def seed_list(seeds: int | Sequence[int]) -> list[int]:
@@ -142,24 +145,25 @@ def applicable(
     return run, out
 
 
-def parts(data: Features, seed: int) -> tuple[Int, Int | None, Int]:
+def parts(cases: Cases, seed: int) -> tuple[Int, Int | None, Int]:
     """Return the rows for training, validation (None: each method holds out its own) and testing.
 
     Without a `split` column a grouped, stratified 70 / 10 / 20 split is drawn from the seed.
     """
-    assert data.y is not None
-    part = data.split
-    if part is None:
-        groups = data.cases.groups
-        codes = None if groups is None else groups.codes
-        part = split(data.y, groups=codes, shares=SHARES, seed=seed)
+    assert cases.y is not None
+    if cases.split is not None:
+        part = cases.split.values
+    else:
+        part = split(cases.y, groups=cases.group_codes, shares=SHARES, seed=seed)
     train, val, test = (np.flatnonzero(part == name) for name in ("train", "val", "test"))
     for name, rows in (("train", train), ("test", test)):
         if len(rows) == 0:
             raise InputError(
                 f"no case has split = {name!r}: give train and test cases, or no split at all"
             )
-    return train, (val if len(val) else None), test
+    if len(val) == 0:
+        return train, None, test
+    return train, val, test
 
 
 def run_grid(
@@ -220,7 +224,9 @@ def run_grid(
     assert data.y is not None
     if data.cases.votes is not None:
         check_sides(data.y, data.cases.votes)
-    leakage = "" if allow_leakage else leakage_note(data.cases)
+    leakage = ""
+    if not allow_leakage:
+        leakage = leakage_note(data.cases)
     chosen = seed_list(seeds)
     known = readers or Readers()
     for n in voted:
@@ -241,7 +247,7 @@ def run_grid(
     again: dict[tuple[str, int], tuple[CrossFit, slice]] = {}
     tested: dict[int, Int] = {}
     for seed in chosen:
-        train, val, tested[seed] = parts(data, seed)
+        train, val, tested[seed] = parts(data.cases, seed)
         if voted and data.cases.votes is not None and not data.cases.votes[tested[seed]].any():
             raise InputError("the numbers of voted cases cannot be tried: no test case has votes")
         shared = shared_arrays(data, train, val)
@@ -262,6 +268,7 @@ def run_grid(
                     jobs += cross.jobs
                 again[name, seed] = again[like]
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
+    # All seeds at once: probes that are trained on the same rows share batches.
     start = time.perf_counter()
     if memory is None:
         data = replace(data, X=on_device(data.X, device))
@@ -273,21 +280,24 @@ def run_grid(
     capped: Counter[str] = Counter()
     best: dict[tuple[str, int], int] = {}
     probes: dict[tuple[str, int], Trained] = {}
+    # Seeds that draw their own split test other cases; the cell holds each of them once.
     cases = np.unique(np.concatenate(list(tested.values())))
     behind = known.behind(data.cases)
     for seed in chosen:
         say(f"seed {seed}: calibrating and predicting {len(tested[seed]):,} test cases")
-        val, test = parts(data, seed)[1], tested[seed]
+        val, test = parts(data.cases, seed)[1], tested[seed]
         for name, method in run.items():
             rivals = [trained[i] for i in place[name, seed]]
-            best[name, seed] = int(np.argmin([validation_loss(t) for t in rivals]))
+            best[name, seed] = best_recipe(rivals)
             probe = probes[name, seed] = rivals[best[name, seed]]
             capped[name] += int(probe.fit.capped)
             calibrator = None
             if method.calibrator is not None and name not in left_out:
                 try:
-                    own_parts = again.get((name, seed))
-                    folds = own_parts and (own_parts[0], trained[own_parts[1]])
+                    folds = None
+                    if (name, seed) in again:
+                        cross, span = again[name, seed]
+                        folds = cross, trained[span]
                     rows, logits = out_of_sample(probe, data, val, folds)
                     calibrator = fit_calibrator(method, data, rows, logits, known, interval=False)
                 except InputError as error:
@@ -296,21 +306,27 @@ def run_grid(
             predictions[name, seed] = answers(
                 probe.logits(data.X, test),
                 calibrator,
-                None if behind is None else behind[test],
+                rows_of(behind, test),
                 np.searchsorted(cases, test),
             )
+    # One method will do: whether labels and embeddings are in the same order is the data's matter.
     first = next(iter(run))
     at_chance = tuple(
-        _chance_note(probes[first, seed], data, parts(data, seed)[1], tested[seed])
+        _chance_note(probes[first, seed], data, parts(data.cases, seed)[1], tested[seed])
         for seed in chosen
     )
-    pairs = [(name, seed) for name in run if name not in left_out for seed in chosen]
-    order = {pair: predictions[pair] for pair in pairs}
+    # Those that were left out with one seed are left out with all, so that methods stay paired.
+    order: dict[tuple[str, int], Answers] = {}
+    for name in run:
+        if name not in left_out:
+            order |= {(name, seed): predictions[name, seed] for seed in chosen}
     if not order:
         raise InputError(
             "no method could be applied: " + "; ".join(f"{m}: {why}" for m, why in left_out.items())
         )
-    meta: dict[str, Any] = {} if data.images is None else {"dataset": {"data": data.images}}
+    meta: dict[str, Any] = {}
+    if data.images is not None:
+        meta["dataset"] = {"data": data.images}
     used = {name for name, _ in order}
     variants = {name: m.variant_of for name, m in run.items() if m.variant_of and name in used}
     if variants:
@@ -325,18 +341,12 @@ def run_grid(
     curve = None
     if voted and VOTED not in left_out:
         say(f"fitting the panel to the votes of {', '.join(map(str, voted))} training cases")
-        curve = voted_curve(
-            data,
-            {seed: probes[VOTED, seed] for seed in chosen},
-            {
-                seed: (cross, trained[span])
-                for seed in chosen
-                for cross, span in [again[VOTED, seed]]
-            },
-            tested,
-            voted,
-            known,
-        )
+        parts_of = {}
+        for seed in chosen:
+            cross, span = again[VOTED, seed]
+            parts_of[seed] = cross, trained[span]
+        probes_of = {seed: probes[VOTED, seed] for seed in chosen}
+        curve = voted_curve(data, probes_of, parts_of, tested, voted, known)
     grid = Grid(cell, left_out, dict(+capped), best, probes, seconds, curve, leakage, at_chance)
     for doubt in grid.doubts:
         warnings.warn(doubt, ScalecalWarning, stacklevel=2)
@@ -346,8 +356,9 @@ def run_grid(
 def _chance_note(probe: Trained, data: Features, val: Int | None, test: Int) -> str:
     """`chance_note` of a probe's validation and test cases."""
     assert data.y is not None
-    held = probe.validation if val is None else val
-    rows = test if held is None else np.concatenate([held, test])
+    held, rows = held_out(probe, val), test
+    if held is not None:
+        rows = np.concatenate([held, test])
     return chance_note(data.y[rows], probe.logits(data.X, rows))
 
 
@@ -392,6 +403,7 @@ def run_grid_on(
         As `run_grid` returns it; `seconds` is the training time of all workers together.
     """
     chosen = seed_list(seeds)
+    # Whole seeds go to a worker, since what a seed's methods share is in its memory.
     groups = [tuple(int(s) for s in g) for g in np.array_split(chosen, engine.workers) if len(g)]
     tasks = [_GridTask(open_features, group, options) for group in groups]
     grids: dict[int, Grid] = {}
@@ -414,7 +426,10 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
     cell = joined_cell(
         [grid.cell for grid in grids], open_features().labelled().cases.names.tolist()
     )
+    curve = None
     curves = [g.voted for g in grids if g.voted is not None and VOTED not in left_out]
+    if curves:
+        curve = VotedCurve.joined(curves)
     # Methods are compared over the same seeds: what one worker left out is left out of all.
     kept = {key: value for key, value in cell.answers.items() if key[0] not in left_out}
     return Grid(
@@ -424,7 +439,7 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
         {key: value for grid in grids for key, value in grid.chosen.items()},
         {key: value for grid in grids for key, value in grid.probes.items()},
         sum(grid.seconds for grid in grids),
-        VotedCurve.joined(curves) if curves else None,
+        curve,
         grids[0].leakage,
         tuple(note for grid in grids for note in grid.at_chance),
     )
@@ -437,32 +452,38 @@ def on_device(X: Any, device: str) -> Any:
     every probe would else do it again, at most of the cost of training.
     """
     small = 4 * X.shape[0] * X.shape[1] <= MOST_WIDENED
+    if device == "cpu" and small and X.dtype == np.float16:
+        return np.asarray(X, dtype=np.float32)
     if device == "cpu":
-        return np.asarray(X, dtype=np.float32 if small and X.dtype == np.float16 else None)
+        return np.asarray(X)
     torch = library("torch", f"device {device!r}")
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise InputError(f"device {device!r} is not available here: torch sees no CUDA card")
     if not isinstance(X, torch.Tensor):
         X = torch.from_numpy(np.array(X, copy=False))
     there = X.to(device)
-    return there.float() if small and there.dtype == torch.float16 else there
+    if small and there.dtype == torch.float16:
+        return there.float()
+    return there
 
 
 def shared_arrays(data: Features, train: Int, val: Int | None) -> dict[str, Any]:
     """What all jobs of one seed have in common, as the same objects, so that they share batches."""
     cases = data.cases
     assert data.y is not None
-    return {
+    shared: dict[str, Any] = {
         "rows": train,
         "y": data.y[train],
         "n_classes": len(cases.classes),
-        "votes": None if cases.votes is None else with_label(cases.votes[train], data.y[train]),
-        "groups": None if cases.groups is None else cases.groups.codes[train],
-        "validation": val,
-        "validation_y": None if val is None else data.y[val],
+        "groups": rows_of(cases.group_codes, train),
     }
+    if cases.votes is not None:
+        shared["votes"] = with_label(cases.votes[train], shared["y"])
+    if val is not None:
+        shared |= {"validation": val, "validation_y": data.y[val]}
+    return shared
 
 
-def validation_loss(trained: Trained) -> float:
-    """Return the lowest validation log loss of the training."""
-    return float(np.min(trained.fit.history))
+def best_recipe(rivals: Sequence[Trained]) -> int:
+    """Number of the probe whose training came to the lowest validation log loss."""
+    return int(np.argmin([np.min(trained.fit.history) for trained in rivals]))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from scalecal.cases import Answers, Features
+from scalecal.cases import Answers, Features, rows_of
 from scalecal.checks import Float, InputError, Int
 from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.changes import READS, AtKappa, Losses, VotedCurve
@@ -41,6 +41,7 @@ def draw_order(votes: Int, rng: np.random.Generator) -> tuple[Int, Int]:
     """The cases that have votes in random order, and one of the votes of each case, (n, C)."""
     m = votes.sum(axis=1)
     order = rng.permutation(np.flatnonzero(m > 0))
+    # The number of one vote among a case's votes, then the class whose votes hold that number.
     pick = (rng.random(len(votes)) * np.maximum(m, 1)).astype(np.int64)
     one = (np.cumsum(votes, axis=1) > pick[:, None]).argmax(axis=1)
     single = np.eye(votes.shape[1], dtype=np.int64)[one] * (m > 0)[:, None]
@@ -82,8 +83,9 @@ def voted_curve(
         test = tested[seed]
         at_test = probe.logits(data.X, test)
         y, counts = cases.y[test], cases.votes[test]
-        sizes = None if behind is None else behind[test]
+        sizes = rows_of(behind, test)
         votes = cases.votes[rows]
+        # The same draws whichever worker runs the seed, and whatever ran before it.
         rng = np.random.default_rng([seed, len(rows)])
         at_kappa = wrong_kappas(data, rows, logits, at_test, test, readers)
         for factor, panel in at_kappa.items():
@@ -91,6 +93,7 @@ def voted_curve(
         sums: dict[tuple[int, str], list[Losses]] = {}
         for draw in range(N_DRAWS):
             order, single = draw_order(votes, rng)
+            read = {"panel": votes, "single": single}
             for n in sorted({n for n in voted if n > 0}):
                 if n > len(order):
                     short[n] = len(order)
@@ -98,7 +101,7 @@ def voted_curve(
                 for reads in READS:
                     seen = np.zeros_like(votes)
                     chosen = order[:n]
-                    seen[chosen] = votes[chosen] if reads == "panel" else single[chosen]
+                    seen[chosen] = read[reads][chosen]
                     try:
                         fitted = fit_calibrator(
                             METHODS[VOTED], data, rows, logits, readers, votes=seen, interval=False
@@ -113,6 +116,7 @@ def voted_curve(
                     ).items():
                         scores.append({**head, "metric": metric, "value": value, "floor": floor})
                     sums.setdefault((n, reads), []).append(case_losses(y, part, counts))
+        # Averaged over draws, so that an interval over cases is of the usual draw.
         for key, drawn in sums.items():
             names = drawn[0]
             losses.setdefault(key, {})[seed] = {
@@ -123,8 +127,10 @@ def voted_curve(
         for n, most in short.items()
     ]
     notes += [f"Some draws of {why} were left out." for why in sorted(failed)[:3]]
-    whole = all(len(by_seed) == len(probes) for by_seed in by_kappa.values())
-    return VotedCurve(scores, losses, notes, by_kappa if whole else {})
+    # Means over seeds must be of the same seeds for every kappa.
+    if any(len(by_seed) < len(probes) for by_seed in by_kappa.values()):
+        by_kappa = {}
+    return VotedCurve(scores, losses, notes, by_kappa)
 
 
 def wrong_kappas(

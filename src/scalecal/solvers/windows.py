@@ -23,7 +23,7 @@ import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, check_above
 from scalecal.solvers.group import Batch, Group
 from scalecal.solvers.matrix import Matrix
 from scalecal.solvers.problem import Array, Scaling, Task
@@ -34,8 +34,7 @@ WINDOWS_IN_MEMORY = 2.25  # the present one, the coming one, and room for the ba
 
 def open_rows(X: Any, memory: float, batch_size: int) -> Matrix:
     """Return rows ready for training: in memory where they fit into `memory` GiB, else on disk."""
-    if not (np.isfinite(memory) and memory > 0):
-        raise InputError(f"memory must be a number of GiB above 0, got {memory!r}")
+    check_above(memory, "memory, the GiB of embeddings to hold,")
     if getattr(X, "ndim", None) != 2:
         raise InputError(f"X must be a 2-d array (n, features), got {type(X).__name__}")
     if array_api_compat.is_torch_array(X):
