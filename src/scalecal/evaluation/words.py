@@ -413,7 +413,8 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
             f"Run scalecal calibrate {_named(facts, own)}: {_gain(own)}.{reader}",
         )
     if reader:
-        text = f"{_none_better(own)} Run scalecal calibrate --method none: p stays.{reader}"
+        # No method is named: one that is named is the one that calibrate records as chosen.
+        text = f"{_none_better(own)} Run scalecal calibrate: p stays.{reader}"
         return "Add a reader's answer", text
     return "Do not rely on its probabilities", _none_better(own)
 
@@ -589,6 +590,20 @@ def sentences(facts: Facts) -> list[str]:
     found = facts["verdict"]
     answers = [f"{a['question']} {a['heading']}. {a['text']}" for a in facts["lead"]]
     return [f"{found['word'].upper()}: {found['headline']}", *answers, *facts["paragraphs"]]
+
+
+def other_verdicts(facts: Facts) -> list[str]:
+    """Badge and headline of what the verdict is not on: the state before, or the other files."""
+    names = {}
+    if facts["kind"] == "calibration":
+        names["Before"] = facts["baseline"]
+    elif facts["kind"] == "files":
+        names = {name: name for name in facts["methods"][1:]}
+    texts = []
+    for label, method in names.items():
+        found = facts["audits"][method]["verdict"]
+        texts.append(f"{label}: {found['word'].upper()}: {found['headline']}")
+    return texts
 
 
 def _calibration_paragraph(facts: Facts) -> str:
