@@ -247,12 +247,19 @@ def _numbers(audit: Facts) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in out]
 
 
-def _calibrated(audit: Facts) -> dict[str, str]:
-    """Is it calibrated? The only sentence that states the overall ECE, its n and its floor."""
+def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
+    """Is it calibrated? The only sentence that states the overall ECE, its n and its floor.
+
+    Of several seeds, which are known from the facts, it states the means that the table shows.
+    """
     judged, row = audit["judgement"], audit["rows"][0]
-    text = f"Its calibration error (ECE) is {points(row['ece'])} on {_cases(row)}"
-    if is_known(row["floor"]):
-        text += f"; a calibrated model would show {points(row['floor'])} by chance"
+    shown, mean = row, ""
+    if facts is not None:
+        shown = row_of(facts, facts["judged"])
+        mean = f", the mean of {facts['n_seeds']} seeds,"
+    text = f"Its calibration error (ECE) is {points(shown['ece'])}{mean} on {_cases(row)}"
+    if is_known(shown["floor"]):
+        text += f"; a calibrated model would show {points(shown['floor'])} by chance"
     if judged["badge"] == "attention":
         ways = {"over": ": over-confident", "under": ": under-confident"}
         ways |= {"high": ": too high", "low": ": too low", "": ""}
@@ -560,10 +567,10 @@ def put_into_words(facts: dict[str, Any]) -> None:
     own = dict(made[facts["judged"]])
     answers, base = own.pop("answers"), facts["baseline"]
     if facts["n_seeds"] > 1:
-        # Tables hold means over seeds, and a verdict needs one set of cases: both numbers are named.
-        mean = points(row_of(facts, facts["judged"])["ece"])
-        of = f"This is seed {facts['seed']}, one of {facts['n_seeds']}: their mean ECE is {mean}."
-        answers = [answers[0] | {"text": f"{answers[0]['text']} {of}"}, *answers[1:]]
+        # The sentence has the table's number; tests need one set of cases, so they are of one seed.
+        first = _calibrated(facts["audits"][facts["judged"]], facts)
+        first["text"] += f" Tests and diagrams are of seed {facts['seed']}."
+        answers = [first, *answers[1:]]
     if facts["kind"] == "calibration":
         own["headline"] = f"After {facts['calibration']['chosen']}: {_inside(own['headline'])}"
         own["numbers"] = [{"name": "Before", "value": made[base]["word"]}, *own["numbers"]]
