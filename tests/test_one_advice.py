@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pandas as pd
@@ -274,3 +279,60 @@ def test_a_stream_says_the_same_on_terminal_and_page(tmp_path, name):
     page = text_of(audit_page(stream_file(file, n_resamples=100)))
     for sentence in sentences(stdout):
         assert sentence in page, sentence
+
+
+@contextmanager
+def calls_of(*modules: str) -> Iterator[Counter[str]]:
+    """Count the calls of functions of some modules, by module and name."""
+    counts: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        module = str(frame.f_globals.get("__name__"))
+        if event == "call" and module.startswith(modules):
+            counts[f"{module}.{frame.f_code.co_name}"] += 1
+
+    sys.setprofile(count)
+    try:
+        yield counts
+    finally:
+        sys.setprofile(None)
+
+
+COMPUTING = (
+    *("scalecal.calibrators", "scalecal.probes", "scalecal.solvers", "scalecal.inference"),
+    *("scalecal.panel", "scalecal.evaluation.evaluations", "scalecal.evaluation.audits"),
+    *("scalecal.evaluation.scores", "scalecal.evaluation.rows", "scalecal.evaluation.candidates"),
+    *(
+        "scalecal.metrics.label_scores",
+        "scalecal.metrics.vote_scores",
+        "scalecal.metrics.resampling",
+    ),
+)
+"""Modules that fit, resample or score: who reads a folder calls no function of theirs."""
+
+
+@pytest.mark.parametrize("name", ["audit", "calibrate", "audit of two files", "compare"])
+def test_a_folder_is_read_without_computing(commands, name, tmp_path):
+    out = commands[name].out
+    # Whatever is imported only now runs its own body: not a second time.
+    run("report", out, "--out", tmp_path / "first.html")
+    with calls_of(*COMPUTING) as counts:
+        run("report", out, "--out", tmp_path / "page.html")
+    assert not counts
+    assert (tmp_path / "page.html").read_bytes() == (out / "report.html").read_bytes()
+
+
+def test_each_candidate_is_cross_fitted_once(commands, tmp_path):
+    """Page, tables and documents are made of the numbers that were found before."""
+    facts = json.loads((commands["audit"].out / "facts.json").read_text())
+    tried = facts["recommended"]["p"]["tried"]
+    file = commands["audit"].out.parent / "examples" / "predictions.csv"
+    fitted = "scalecal.calibrators.crossfitting.crossfit"
+    for command, most in (("audit", tried + 1), ("calibrate", 6 * (tried + 1))):
+        with calls_of(fitted.rpartition(".")[0]) as counts:
+            run(command, file, *FEW, "--out", tmp_path / command)
+        # Of an audit once, with p as it is; of calibrate again in each of five folds, for the choice.
+        assert tried <= counts[fitted] <= most
+    with calls_of(fitted.rpartition(".")[0]) as counts:
+        run("calibrate", file, "--method", "platt", *FEW, "--out", tmp_path / "platt")
+    assert counts[fitted] == 1
