@@ -40,7 +40,7 @@ from scalecal.evaluation.candidates import NOTHING, Material, labels_tried
 from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.evaluation.judging import lowest
 from scalecal.io.boundary import parse_document, read_document
-from scalecal.io.store import plain
+from scalecal.io.store import as_document, plain
 from scalecal.metrics.arguments import as_table
 from scalecal.panel import check_sizes, split_probability
 from scalecal.readers import Readers
@@ -139,7 +139,10 @@ class Recalibrator:
             "classes": list(self.classes),
             "calibrator": self.calibrator.to_dict(),
         }
-        return json.dumps(plain(whole), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return (
+            json.dumps(plain(as_document(whole)), indent=2, allow_nan=False, ensure_ascii=False)
+            + "\n"
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "this text") -> Self:
@@ -183,6 +186,7 @@ class _SavedRecalibrator(msgspec.Struct):
     chosen: str
     classes: list[str]
     calibrator: dict[str, Any]
+    schema: int = 0
 
 
 @dataclass(frozen=True, eq=False)
