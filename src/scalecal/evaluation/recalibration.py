@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AUTO = "auto"
-"""The method that chooses among doing nothing and the `CANDIDATES` by cross-fitted log loss."""
+"""The method that chooses among doing nothing and the `candidates` by cross-fitted log loss."""
 
 _KEPT_NOTE = (
     'The "after" figures are cross-fitted; the calibrator kept for new cases is fitted to all of these, '
