@@ -273,7 +273,7 @@ def docstring(name: str) -> str:
 
 def run_files(_: str = "") -> str:
     """Write which files the commands leave in a folder."""
-    from scalecal.runs import folder
+    from scalecal.evaluation import folder
 
     rows = [
         ("`audit`", _files(folder.CASE_FILES + folder.AUDIT_FILES)),
