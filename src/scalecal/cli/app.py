@@ -333,10 +333,10 @@ REPLACED = {
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """Fail at what the last release had, with its new spelling, and at what no terminal can have sent."""
-    for old, new in REPLACED.items():
-        name, *option = old.split()
-        if arguments[:1] == [name] and set(option) <= set(arguments):
-            raise InputError(f"{old} was replaced: use {new}")
+    for old, replacement in REPLACED.items():
+        name, *options = old.split()
+        if arguments[:1] == [name] and set(options) <= set(arguments):
+            raise InputError(f"{old} was replaced: use {replacement}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         try:
             os.fsencode(argument)
