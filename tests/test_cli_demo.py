@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from scalecal.cli import app
 from scalecal.datasets import load_atnorm_md
+from tests.test_one_advice import sentences, text_of
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +58,17 @@ def test_every_case_is_there_with_two_answers(run):
     assert len(table) == 2107
     assert table[["p", "p_reader", "p_split"]].notna().all(axis=None)
     assert (out / "calibrator.json").is_file()
+
+
+def test_each_sentence_is_said_once_and_stands_on_the_page(run):
+    out, text = run
+    said = sentences(text)
+    assert len(said) == len(set(said))
+    assert len([line for line in text.splitlines() if line.startswith("What to do?")]) == 1
+    page = text_of((out / "report.html").read_text())
+    facts = json.loads((out / "facts.json").read_text())
+    spoken = " ".join(said)
+    for answer in facts["lead"]:
+        sentence = " ".join([answer["question"], f"{answer['heading']}.", answer["text"]])
+        assert sentence in spoken
+        assert sentence in page

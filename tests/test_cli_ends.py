@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import warnings
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from scalecal import progress
-from scalecal.cli.app import main, unexpected
+from scalecal.cli.app import REPLACED, main, unexpected
+from scalecal.cli.help import COMMANDS
+from scalecal.io.input_columns import parse_columns
 from scalecal.limits import LIMITS, VARIABLE, check_limit
+from tests.cli_commands import find_command
 
 
 @pytest.fixture
@@ -168,6 +172,7 @@ def test_the_message_of_a_limit_names_the_variable_that_raises_it(monkeypatch):
         (("encoders", "--verbose"), "use scalecal list encoders"),
         (("datasets",), "use scalecal list datasets"),
         (("plan", "--votes", "--auc", "0.9"), "use scalecal plan votes"),
+        (("plan", "--auc", "0.9", "--votes"), "use scalecal plan votes"),
         (
             ("audit", "p.csv", "--limit", "bins=1e6"),
             f"use the environment variable {VARIABLE}=bins=1e6",
@@ -183,10 +188,57 @@ def test_what_was_replaced_names_its_new_spelling(run, line, new):
     if not old.startswith("--") or line[0] == "encoders":
         old = line[0]
     if line[0] == "plan":
-        old = " ".join(line[:2])
+        old = "plan --votes"
     code, out, err = run(*line)
     assert (code, out) == (2, "")
     assert err == f"error: {old.split('=')[0]} was replaced: {new}\n"
+
+
+LAST_RELEASE = {
+    **dict.fromkeys(
+        ("audit", "calibrate"),
+        (
+            *("id", "p", "p-reader", "rho", "p-split", "label", "votes", "n-raters", "rater"),
+            *("stratum", "group", "split"),
+        ),
+    ),
+    **dict.fromkeys(("compare", "fit"), ("label", "group", "split")),
+    "predict": ("label", "group"),
+}
+"""Command -> the roles for which 0.2.0 had an option --ROLE-column."""
+
+
+@pytest.mark.parametrize("command", LAST_RELEASE)
+def test_the_new_spelling_of_a_column_is_an_option_of_the_command(run, command):
+    options = {option for each in find_command(command).params for option in each.opts}
+    assert "--columns" in options
+    for role in LAST_RELEASE[command]:
+        for given in (["name of it"], [""]):
+            code, out, err = run(command, "file.csv", f"--{role}-column", *given)
+            assert (code, out) == (2, "")
+            old, _, new = err.removesuffix("\n").partition(" was replaced: use --columns ")
+            assert old == f"error: --{role}-column"
+            if given != [""]:
+                (text,) = shlex.split(new)
+                assert parse_columns([text]) == {role.replace("-", "_"): "name of it"}
+
+
+@pytest.mark.parametrize("old", REPLACED)
+def test_what_replaces_a_command_is_one(old):
+    program, *words = REPLACED[old].split()
+    assert program == "scalecal"
+    names = [word for word in words if not word.startswith("-")]
+    options = {option for each in find_command(" ".join(names)).params for option in each.opts}
+    assert {word for word in words if word.startswith("-")} <= options
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_takes_a_limit(run, command):
+    code, _, err = run(*command.split(), "--limit", "bins=1e6")
+    assert code == 2
+    assert err == (
+        f"error: --limit was replaced: use the environment variable {VARIABLE}=bins=1e6\n"
+    )
 
 
 def test_what_is_called_like_a_replaced_command_is_no_command(run, tmp_path, monkeypatch):

@@ -66,3 +66,17 @@ def test_documents_name_only_files_that_exist():
         text = document.read_text(encoding="utf-8")
         for target in re.findall(r"\]\((?!https?:|#|auto_gallery/)([^)#]+)", text):
             assert (document.parent / target).exists(), f"{document.name} -> {target}"
+
+
+REMOVED = re.compile(
+    r"scalecal (view|methods|encoders|datasets)\b|--[a-z-]+-column\b|--limit\b|plan --votes"
+)
+"""Spellings of 0.2.0 that end with exit code 2."""
+
+
+def test_documents_use_no_spelling_that_was_removed():
+    places = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.py")]
+    places += [*(ROOT / "examples").rglob("*"), *(ROOT / "scripts").glob("*.py")]
+    for place in places:
+        if place.suffix in (".md", ".py", ".sbatch", ".yaml"):
+            assert not REMOVED.search(place.read_text(encoding="utf-8")), place

@@ -1,18 +1,36 @@
 """CONTRIBUTING's table holds: a thing added from outside, in its registry, is found everywhere.
 
-Each test registers a dummy as the table says and looks for it where users would.
+Each test registers a dummy as the table says and looks for it where users would. What a table says of the
+files of the package is tested on a copy, in which these files are edited and no other.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import runpy
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from PIL import Image
+from scipy.special import expit
+from typer.testing import CliRunner
 
 from scalecal import audit, compare_audits
 from scalecal.cases import Answers, Cases, Predictions
+from scalecal.checks import InputError
+from scalecal.cli import app
+from scalecal.datasets import DATASETS, open_dataset
+from scalecal.datasets.own_images import open_table
 from scalecal.evaluation.evaluations import evaluate_files
 from scalecal.evaluation.gates import parse_condition
 from scalecal.evaluation.stream import StreamingAudit
@@ -21,6 +39,98 @@ from scalecal.metrics.columns import Metric
 from scalecal.report import audit_html
 
 ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "scalecal"
+
+
+def table_of_contributing() -> dict[str, list[str]]:
+    """What CONTRIBUTING says is added -> the files of the package to edit."""
+    rows = {}
+    for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| a"):
+            what, where = line.strip("| ").split(" | ")
+            files = re.findall(r"`([a-z_]+/[a-z_]*(?:\.py|\.html)?|[a-z_]+\.py)`", where)
+            rows[what] = list(dict.fromkeys(files))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [
+        ("a metric, shown everywhere", 2),
+        ("a panel of the report", 4),
+        ("an input column", 4),
+        ("a calibrator", 3),
+        ("a data set", 2),
+    ],
+)
+def test_few_files_are_edited(what, most):
+    assert 1 <= len(table_of_contributing()[what]) <= most
+
+
+def test_the_table_names_files_that_exist():
+    for what, files in table_of_contributing().items():
+        for file in files:
+            places = [PACKAGE / file, ROOT / file]
+            assert any(place.exists() for place in places), (what, file)
+
+
+def test_there_are_ten_layers_at_most():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    (layers,) = [each["layers"] for each in contracts if each["type"] == "layers"]
+    assert len(layers) <= 10
+
+
+def edited(root: Path, edits: Mapping[str, Callable[[str], str]]) -> Path:
+    """Make a copy of the package with some files edited, the others being links; new ones were empty."""
+    for file in PACKAGE.rglob("*"):
+        place = root / "scalecal" / file.relative_to(PACKAGE)
+        if file.is_file() and file.suffix != ".pyc":
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(file)
+    for name, edit in edits.items():
+        place = root / "scalecal" / name
+        text = place.read_text(encoding="utf-8") if place.exists() else ""
+        changed = edit(text)
+        assert changed != text, name
+        place.unlink(missing_ok=True)
+        place.write_text(changed, encoding="utf-8")
+    return root
+
+
+def after(line: str, more: str) -> Callable[[str], str]:
+    """Put lines behind the only one that begins so."""
+
+    def edit(text: str) -> str:
+        found = re.findall(rf"^{re.escape(line)}.*\n", text, re.MULTILINE)
+        assert len(found) == 1, (line, found)
+        return text.replace(found[0], found[0] + more)
+
+    return edit
+
+
+def python(root: Path, *arguments: object) -> str:
+    """Run Python with the edited package; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(root), "COLUMNS": "200"},
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+    return done.stdout
+
+
+def command(root: Path, *arguments: object) -> str:
+    return python(root, "-m", "scalecal", *arguments)
+
+
+def page_of(root: Path, name: str, argument: str = "") -> str:
+    """A generated page of the documentation."""
+    file = ROOT / "docs" / "_extensions" / "generated_pages.py"
+    code = f"import runpy; print(runpy.run_path({str(file)!r})['PAGES'][{name!r}]({argument!r}))"
+    return python(root, "-c", code)
 
 
 def _made():
@@ -112,3 +222,205 @@ def test_metric(kind, monkeypatch):
     for key in keys:
         assert f"| `{key}` |" in page
         assert key in COLUMNS
+
+
+# An input column
+
+
+def _predictions(n: int = 240, slope: float = 1.0) -> pd.DataFrame:
+    """Predictions that are too sure by a factor, with the votes of seven readers."""
+    rng = np.random.default_rng(0)
+    z = 1.5 * rng.normal(size=n)
+    y = (rng.random(n) < expit(z)).astype(int)
+    names = [f"case {i}" for i in range(n)]
+    return pd.DataFrame({"id": names, "p": expit(slope * z), "label": y})
+
+
+SPLIT = """\
+        InputColumn(
+            role="split",
+"""
+COLUMN = """\
+        InputColumn(
+            role="site",
+            holds="the hospital that the case is from",
+            used_by=("predictions",),
+            aliases=("hospital",),
+            field="sites",
+            not_streamed="The sites are not used.",
+        ),
+"""
+
+
+def test_an_input_column(tmp_path):
+    root = edited(
+        tmp_path / "package",
+        {
+            "io/input_columns.py": lambda text: text.replace(SPLIT, COLUMN + SPLIT),
+            "cases.py": after(
+                "    split: Factor | None = None", "    sites: Factor | None = None\n"
+            ),
+            "evaluation/audits.py": lambda text: text.replace(
+                "    notes = [*_notes(predictions, rows, units), *cases.notes]\n",
+                "    notes = [*_notes(predictions, rows, units), *cases.notes]\n"
+                "    if cases.sites is not None:\n"
+                '        notes.append(f"Cases are of {len(set(cases.sites.values))} sites.")\n',
+            ),
+        },
+    )
+    frame = _predictions(slope=2.5)
+    frame["hospital"] = np.resize(["north", "south", "east"], len(frame))
+    frame.to_csv(root / "p.csv", index=False)
+    named, out = ("--columns", "site=hospital"), root / "out"
+    few = ("--resamples", 20)
+
+    # terminal, page and JSON say what is made of it, and a run keeps it
+    printed = command(root, "audit", "p.csv", *named, *few, "--out", out)
+    assert "Cases are of 3 sites." in printed
+    assert "Cases are of 3 sites." in (out / "report.html").read_text()
+    assert "Cases are of 3 sites." in json.loads((out / "audit.json").read_text())["notes"]
+    assert pd.read_parquet(out / "cases.parquet")["site"].tolist() == frame["hospital"].tolist()
+
+    # what is recalibrated keeps it; files are joined with it, and a stream says that it is left out
+    command(root, "calibrate", "p.csv", *named, *few, "--method", "platt", "--out", root / "cal")
+    table = pd.read_csv(root / "cal" / "predictions.csv")
+    assert table["site"].tolist() == frame["hospital"].tolist()
+    frame.drop(columns=["hospital", "label"]).to_csv(root / "q.csv", index=False)
+    assert "Cases are of 3 sites." in command(root, "audit", "p.csv", "q.csv", *named, *few)
+    assert "The sites are not used." in command(root, "audit", "p.csv", *named, *few, "--stream")
+
+    # help, messages and documentation name it
+    assert "site" in re.findall(r"\w+", command(root, "audit", "--help").partition("Roles:")[2])
+    assert "| `site` | the hospital" in page_of(root, "roles", "predictions")
+
+
+# A calibrator
+
+IMPORTS = "from scalecal.checks import InputError, lookup\n"
+LAST = '    "panel": PanelCalibrator,\n'
+CALIBRATOR = '''\
+"""A calibrator from outside."""
+
+from scalecal.calibrators.base import Calibrator
+
+
+class Halved(Calibrator):
+    """Divide the logits by a number that is known before."""
+
+    name = "halved"
+    tried_as = "half the logits"
+    method_title = "Half the logits"
+    _fitted = ("half_",)
+
+    def _fit(self, z, *_):
+        self.half_ = 0.5
+
+    def _transform(self, z, *_):
+        return self.half_ * z
+'''
+
+
+def _graphs() -> str:
+    """The module of the graphs, as CONTRIBUTING names it."""
+    (file,) = [name for name in table_of_contributing()["a calibrator"] if "export/" in name]
+    return file
+
+
+def test_a_calibrator(tmp_path):
+    root = edited(
+        tmp_path / "package",
+        {
+            "calibrators/halved.py": lambda _: CALIBRATOR,
+            "calibrators/__init__.py": lambda text: text.replace(
+                IMPORTS, f"from scalecal.calibrators.halved import Halved\n{IMPORTS}"
+            ).replace(LAST, f'{LAST}    "halved": Halved,\n'),
+            _graphs(): after(
+                '    "temperature": _temperature,',
+                '    "halved": lambda calibrator, z, _: _logits(calibrator, 0.5 * z),\n',
+            ),
+        },
+    )
+    _predictions(400, slope=2.0).to_csv(root / "p.csv", index=False)
+    few = ("--resamples", 50)
+
+    # auto tries it, an audit advises it, and tables and page show it
+    audited = command(root, "audit", "p.csv", *few, "--out", "audit")
+    assert "What to do? Recalibrate it. Run scalecal calibrate --method halved:" in audited
+    assert "--method halved" in (root / "audit" / "report.html").read_text()
+    printed = command(root, "calibrate", "p.csv", *few, "--out", "auto")
+    assert re.search(r"^halved \(chosen\) ", printed, re.MULTILINE)
+    assert "halved" in set(pd.read_csv(root / "auto" / "comparison.csv")["method"])
+    assert "halved" in (root / "auto" / "report.html").read_text()
+
+    # it is kept, and used again on new cases
+    saved = root / "auto" / "calibrator.json"
+    assert json.loads(saved.read_text())["chosen"] == "halved"
+    command(root, "calibrate", "p.csv", "--method", "halved", *few, "--out", "named")
+    command(root, "calibrate", "p.csv", "--apply", saved, *few, "--out", "again")
+    p = pd.read_csv(root / "p.csv")["p"].to_numpy()
+    expected = expit(0.5 * np.log(p / (1 - p)))
+    for name in ("named", "again"):
+        made = pd.read_csv(root / name / "predictions.csv")["p"]
+        np.testing.assert_allclose(made, expected, atol=1e-12)
+
+    # it is a method of compare and of fit, and its probe is exported
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    np.savez(root / "f.npz", X=X, y=(X[:, 0] + rng.normal(size=120) > 0).astype(int))
+    chosen = ("--methods", "none,halved", "--seeds", 1)
+    compared = command(root, "compare", "f.npz", *chosen, "--out", "compare")
+    assert re.search(r"^halved[ *]", compared, re.MULTILINE)
+    assert re.search(r"^halved +Divide the logits", command(root, "list", "methods"), re.MULTILINE)
+    command(root, "fit", "f.npz", "--method", "halved", "--out", "probe")
+    command(root, "predict", "probe", "f.npz", "--out", "made.csv")
+    command(root, "export", "probe", "--out", "exported")
+    assert any((root / "exported").glob("*.onnx"))
+
+    # help and documentation name it
+    assert "halved" in command(root, "calibrate", "--help")
+    assert "| `halved` | Divide the logits" in page_of(root, "calibrators")
+    assert "| `halved` | Half the logits | Divide the logits" in page_of(root, "methods")
+
+
+# A data set
+
+
+def test_a_data_set(tmp_path, monkeypatch):
+    def load(data: Path) -> Any:
+        return replace(open_table(str(Path(data, "list.csv")), data), about=record)
+
+    record = replace(
+        DATASETS["table"],
+        name="dummy",
+        form="dummy",
+        title="Images of a dummy",
+        load=load,
+        licence="CC0",
+        credit="Nobody",
+        n=4,
+    )
+    monkeypatch.setitem(DATASETS, "dummy", record)
+    monkeypatch.chdir(tmp_path)
+    Path("images").mkdir()
+    lines = ["path,label"]
+    for i in range(4):
+        pixels = np.random.default_rng(i).integers(0, 255, size=(32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(f"images/{i}.png")
+        lines.append(f"{i}.png,{i % 2}")
+    Path("images/list.csv").write_text("\n".join(lines) + "\n")
+
+    def done(*arguments: str) -> str:
+        result = CliRunner().invoke(app, list(arguments))
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.stdout
+
+    listed = done("list", "datasets")
+    for text in ("dummy: Images of a dummy (4 images)", "licence: CC0", "credit: Nobody"):
+        assert text in listed
+    checked = done("check", "dummy", "--data", "images")
+    assert "name: dummy" in checked
+    assert "no problem found" in checked
+    pages = runpy.run_path(str(ROOT / "docs" / "_extensions" / "generated_pages.py"))["PAGES"]
+    assert "| `dummy` | Images of a dummy | 4 | CC0 | Nobody |" in pages["datasets"]("")
+    with pytest.raises(InputError, match=r"Known: .*dummy"):
+        open_dataset("nothing")

@@ -11,6 +11,7 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.io import file_hash, output_folder, write_csv, write_json, write_text
+from scalecal.io.boundary import SCHEMA
 from scalecal.io.store import RECORD, Store, is_whole, plain, write_file
 
 
@@ -236,7 +237,8 @@ def test_json(tmp_path):
     write_json(tmp_path / "x.json", obj)
     text = (tmp_path / "x.json").read_text("utf-8")
     read = json.loads(text, parse_constant=lambda name: pytest.fail(name))
-    assert list(read) == ["b", "a", "array", "path", "set", "1"]
+    assert list(read) == ["schema", "b", "a", "array", "path", "set", "1"]
+    assert read["schema"] == SCHEMA
     assert read["a"] == [None, None, 2, True, None]
     assert read["array"] == [[1.0, None]]
     assert read["set"] == ["x", "y"]

@@ -23,7 +23,14 @@ from scalecal.evaluation.scores import draw_nulls
 from scalecal.evaluation.words import sentences
 from scalecal.io.store import write_file
 from scalecal.io.text import number
-from scalecal.report import audit_html, audit_page, newest_report, report_facts, write_report
+from scalecal.report import (
+    audit_html,
+    audit_page,
+    export,
+    newest_report,
+    report_facts,
+    write_report,
+)
 from scalecal.report.figures import Figure
 from scalecal.report.page import MAX_BYTES, PANELS, Panel, add_images, table
 from scalecal.report.svg import Drawing
@@ -237,6 +244,9 @@ def test_a_panel_from_outside_is_on_the_page(runs, tmp_path, monkeypatch):
     part = part[: part.index("</section>")]
     for text in ("A dummy &lt;b&gt;.", "a dot", "In all", '<td class="n">400</td>'):
         assert text in part
+    assert {"dummy.svg", "dummy.png"} < {
+        file.name for file in export([runs["compare"]], tmp_path / "exported")
+    }
 
 
 def test_referral_counts_by_hand(tmp_path):

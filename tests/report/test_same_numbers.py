@@ -185,19 +185,30 @@ def test_audit(tmp_path, votes, groups):
     )
 
 
-def test_sentences_and_diagrams_are_of_one_seed(features, tmp_path):
+def test_the_error_is_the_mean_of_seeds_and_diagrams_are_of_one(features, tmp_path):
     options = ("--methods", "none,scale-default", "--seeds", 3, "--out", tmp_path / "run")
-    invoke("compare", features[True, True], *options)
+    printed = invoke("compare", features[True, True], *options)
     facts = json.loads((tmp_path / "run" / "facts.json").read_text())
     html = (tmp_path / "run" / "report.html").read_text()
     audited = {r["name"]: r for r in facts["audits"]["none"]["rows"]}
     whole, low = audited["overall"], audited["low"]
-    # Text and plot: one seed, one set of numbers.
+    # Text and table: one number, the mean over seeds.
+    results = pd.read_csv(tmp_path / "run" / "results.csv")
+    rows = results[(results["method"] == "none") & (results["stratum"] == "overall")]
+    rows = rows[rows["metric"] == "ece"]
+    assert rows["seed"].tolist() == [0, 1, 2]
+    ece, floor = rows["value"].mean(), rows["floor"].mean()
+    said = facts["lead"][0]["text"]
+    assert said.startswith(f"Its calibration error (ECE) is {points(ece)}, the mean of 3 seeds,")
+    assert f"on {whole['n']} cases" in said
+    assert f"a calibrated model would show {points(floor)} by chance" in said
+    (line,) = re.findall(r"^none .*", printed, re.MULTILINE)
+    assert line.split()[1:3] == [f"{ece:.3f}", f"({floor:.3f})"]
+    assert "Tests and diagrams are of seed 0." in said
+    # Plot: one seed, one set of cases.
     first = plain_text(re.search(r'<figure class="firstplot">.*?</figure>', html, re.S)[0])
     assert f"error {points(low['ece'])}; calibrated: {100 * low['null']:.0f} (" in first
-    assert f"(ECE) is {points(whole['ece'])} on {whole['n']} cases" in facts["lead"][0]["text"]
-    assert "This is seed 0; the mean ECE of all 3 seeds is" in facts["lead"][0]["text"]
-    assert facts["lead"][0]["text"] in html
+    assert said in html
     for panel in facts["reliability"]["none"]:
         assert panel["ece"] == audited[panel["stratum"]]["ece"]
     predicted = pd.read_parquet(tmp_path / "run" / "predictions.parquet")

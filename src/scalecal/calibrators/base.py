@@ -48,6 +48,10 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
 
     name: ClassVar[str]
     """Name in `CALIBRATORS`, and in saved files."""
+    tried_as: ClassVar[str] = ""
+    """What it is in a phrase, where `audit` and `calibrate --method auto` try it beside doing nothing."""
+    method_title: ClassVar[str] = ""
+    """Its title among the methods of `compare`, where it is one that has no entry of its own there."""
     _fitted: ClassVar[tuple[str, ...]] = ()
 
     n_classes_: int

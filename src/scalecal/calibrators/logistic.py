@@ -157,6 +157,7 @@ class PlattScaling(Calibrator):
     """
 
     name = "platt"
+    tried_as = "a line through the logits"
     _fitted = ("slope_", "intercept_")
 
     def _fit(self, z: Float, targets: Float, weights: Float, *_: Any) -> None:
@@ -203,6 +204,7 @@ class BetaCalibration(OneAgainstRest):
     """
 
     name = "beta"
+    tried_as = "a line through log p and log (1 - p)"
     _fitted = ("coef_",)
     _in_logits = True
     coef_: Any

@@ -62,6 +62,10 @@ class PanelCalibrator(Calibrator):
     """
 
     name = "panel"
+    tried_as = (
+        "the panel model: a line through the logits for the label, and a reader's answer from the "
+        "votes"
+    )
 
     def __init__(
         self,

@@ -187,6 +187,7 @@ class QuadraticScaling(_SlopeCurve):
     """
 
     name = "quadratic"
+    tried_as = "a quadratic in the logits, increasing over the cases"
 
     def _fit_curve(self, odds: Float, targets: Float, weights: Float) -> tuple[Float, Float]:
         return fit_quadratic(odds, targets, weights)

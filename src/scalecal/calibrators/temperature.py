@@ -161,6 +161,7 @@ class TemperatureScaling(Calibrator):
     """
 
     name = "temperature"
+    tried_as = "one temperature"
     _fitted = ("temperature_",)
 
     @classmethod

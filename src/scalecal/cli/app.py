@@ -350,15 +350,15 @@ REPLACED = {
     "datasets": "scalecal list datasets",
     "plan --votes": "scalecal plan votes",
 }
-"""How commands of the last release began, and what replaces them."""
+"""Commands of the last release, one with the option that made it another, and what replaces them."""
 
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """Fail at what the last release had, with its new spelling, and at what no terminal can have sent."""
-    for count in (1, 2):
-        start = " ".join(arguments[:count])
-        if start in REPLACED:
-            raise InputError(f"{start} was replaced: use {REPLACED[start]}")
+    for old, replacement in REPLACED.items():
+        name, *options = old.split()
+        if arguments[:1] == [name] and set(options) <= set(arguments):
+            raise InputError(f"{old} was replaced: use {replacement}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         try:
             os.fsencode(argument)

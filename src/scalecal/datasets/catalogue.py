@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from scalecal.checks import InputError, lookup
@@ -14,9 +12,10 @@ from scalecal.datasets.image_sets import Dataset, ImageSet
 from scalecal.datasets.own_images import FOLDER, TABLE
 from scalecal.datasets.published import AMI_BR, ATNORM_MD, BREAKHIS, MHIST, PCAM
 
-DATASETS: Mapping[str, Dataset] = MappingProxyType(
-    {record.name: record for record in (MHIST, ATNORM_MD, AMI_BR, PCAM, BREAKHIS, TABLE, FOLDER)}
-)
+DATASETS: dict[str, Dataset] = {
+    record.name: record for record in (MHIST, ATNORM_MD, AMI_BR, PCAM, BREAKHIS, TABLE, FOLDER)
+}
+"""Data sets by name."""
 
 
 def open_dataset(

@@ -15,14 +15,10 @@ import numpy as np
 
 from scalecal.calibrators import (
     CALIBRATORS,
-    BetaCalibration,
     Calibrator,
     Identity,
     PanelCalibrator,
-    PlattScaling,
-    QuadraticScaling,
     ReaderOnTop,
-    TemperatureScaling,
 )
 from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fit_with_readers, fold_numbers
@@ -39,21 +35,15 @@ READER_ONLY = "reader-only"
 
 NOTHING = (BASELINE, READER_ONLY)
 
-CANDIDATES: dict[str, tuple[Calibrator, str]] = {
-    "temperature": (TemperatureScaling(), "one temperature"),
-    "platt": (PlattScaling(), "a line through the logits"),
-    "quadratic": (QuadraticScaling(), "a quadratic in the logits, increasing over the cases"),
-    "beta": (BetaCalibration(), "a line through log p and log (1 - p)"),
-    "panel": (
-        PanelCalibrator(prior_sd=PRIOR_SD_SHIFTED),
-        "the panel model: a line through the logits for the label, and a reader probability from the votes",
-    ),
-}
-"""What is tried beside doing nothing: name -> (calibrator, what it is).
 
-These have few parameters and stay clear of 0 and 1. Isotonic regression and histogram binning may answer
-exactly 0 or 1, which costs them the log loss however many cases there are: they are used when named.
-"""
+def candidates() -> dict[str, type[Calibrator]]:
+    """What is tried beside doing nothing, by name: the calibrators that say so by `tried_as`.
+
+    These have few parameters and stay clear of 0 and 1. Isotonic regression and histogram binning may answer
+    exactly 0 or 1, which costs them the log loss however many cases there are: they are used when named.
+    """
+    return {name: kind for name, kind in CALIBRATORS.items() if kind.tried_as}
+
 
 MIN_IN_FOLD = 10
 """Cases of a fold below which an audit names no calibrator: the choice would be chance."""
@@ -191,10 +181,10 @@ class Material:
     def words(self, name: str) -> str:
         """What a candidate does, in a phrase."""
         text = name
-        if name in CANDIDATES:
-            text = CANDIDATES[name][1]
-        elif name == READER_ONLY:
+        if name == READER_ONLY:
             text = "p as it is"
+        elif name in candidates():
+            text = candidates()[name].tried_as
         from_what = {"votes": "the votes", "published": "kappa"}.get(self.source or "")
         if from_what and name != "panel":
             text += f", and a reader probability from {from_what}"
@@ -205,15 +195,13 @@ def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
     """What is tried: name -> calibrator of the label; the first is to do nothing, where auto chooses."""
     if method in (BASELINE, Identity.name):
         return {data.nothing: Identity()}
-    if method in CANDIDATES:
-        return {method: CANDIDATES[method][0]}
     if method in CALIBRATORS:
         return {method: CALIBRATORS[method]()}
     out: dict[str, Calibrator] = {data.nothing: Identity()}
-    for name, (label, _) in CANDIDATES.items():
+    for name, kind in candidates().items():
         # Without votes the panel's label answer is Platt's.
-        if data.source == "votes" or not isinstance(label, PanelCalibrator):
-            out[name] = label
+        if data.source == "votes" or not issubclass(kind, PanelCalibrator):
+            out[name] = kind()
     return out
 
 

@@ -20,6 +20,7 @@ from scalecal.calibrators.base import as_logits
 from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
 from scalecal.io.boundary import read_document, reading
+from scalecal.io.input_columns import InputColumn, fields_of
 from scalecal.io.store import is_own, output_folder, write_file, write_json
 from scalecal.io.tables import read_parquet
 from scalecal.metrics.reweighting import Reweighted
@@ -107,13 +108,20 @@ def _cases_table(cases: Cases) -> pa.Table:
     if cases.votes is not None:
         for c, name in enumerate(_columns("votes", cases.votes.shape[1])):
             columns[name] = pa.array(cases.votes[:, c].astype(np.int64))
-    if cases.groups is not None:
-        columns["group"] = pa.array(cases.groups.values.tolist(), pa.string())
+    for column in _kept_names():
+        factor = getattr(cases, column.field)
+        if factor is not None:
+            columns[column.role] = pa.array(factor.values.tolist(), pa.string())
     strata = [""] * cases.n if cases.strata is None else cases.strata.values.tolist()
     columns["stratum"] = pa.array(strata, pa.string())
     if cases.paths is not None:
         columns["path"] = pa.array(cases.paths.tolist(), pa.string())
     return pa.table(columns)
+
+
+def _kept_names() -> list[InputColumn]:
+    """Columns of names that a run keeps as they are: it has one part, and strata have an order."""
+    return [column for column in fields_of("names") if column.field not in ("strata", "split")]
 
 
 def _predictions_table(cell: Predictions) -> pa.Table:
@@ -258,15 +266,20 @@ def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
     if "votes_0" in table.column_names:
         counts = (table[name].to_numpy() for name in _columns("votes", len(classes)))
         votes = np.column_stack([count.astype(np.int64) for count in counts])
-    strata, groups = _strings(table, "stratum"), _strings(table, "group")
+    strata = _strings(table, "stratum")
+    names: dict[str, Any] = {}
+    for column in _kept_names():
+        values = _strings(table, column.role)
+        if values is not None:
+            names[column.field] = Factor.of(values)
     cases = Cases(
         n=len(ids),
         classes=tuple(classes),
         ids=ids,
         y=check_labels(table["label"].to_numpy(), len(classes), "label"),
         votes=votes,
-        groups=None if groups is None else Factor.of(groups),
         paths=_strings(table, "path"),
+        **names,
     )
     if strata is None or not (strata != "").any():
         return cases.stratified()
@@ -371,12 +384,12 @@ def predictions_table(
             table |= _by_class("votes", cases.votes, cases.classes)
     elif cases.n_raters is not None:
         table["n_raters"] = cases.n_raters
-    if cases.strata is not None and not cases.agreement:
-        table["stratum"] = cases.strata.values
-    if cases.groups is not None:
-        table["group"] = cases.groups.values
-    if cases.split is not None:
-        table["split"] = cases.split.values
+    for column in fields_of("names"):
+        factor = getattr(cases, column.field)
+        # Strata of agreement are made again from the votes.
+        made = column.field == "strata" and cases.agreement
+        if factor is not None and not made:
+            table[column.role] = factor.values
     return pd.DataFrame(table)
 
 

@@ -36,7 +36,7 @@ from scalecal.evaluation.gates import Condition, Failure, gate_failures
 from scalecal.evaluation.judging import judge, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
 from scalecal.evaluation.softening import beside_softening
-from scalecal.io.store import plain, write_text
+from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
 from scalecal.metrics.arguments import as_table
 from scalecal.probes.methods import METHODS
@@ -185,7 +185,7 @@ class Evaluation:
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the extract as JSON text, and write it to `path` if one is given."""
-        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        text = json.dumps(as_document(self.to_dict()), indent=2, ensure_ascii=False)
         if path is not None:
             write_text(path, text + "\n")
         return text

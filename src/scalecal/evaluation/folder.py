@@ -26,8 +26,9 @@ from scalecal.evaluation import words
 from scalecal.evaluation.cells import read_cell, read_meta, write_cell
 from scalecal.evaluation.curves import decision_frame
 from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
-from scalecal.io.boundary import check_document, read_document
+from scalecal.io.boundary import SCHEMA, check_document, read_document
 from scalecal.io.store import (
+    as_document,
     file_hash,
     is_own,
     output_folder,
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
     from scalecal.cases import Predictions
 
 FACTS = "facts.json"
-SCHEMA = 5
-"""Number of the form of ``facts.json``; a folder of another one is refused."""
-
 MAX_KEPT = 1_000_000
 """Cases above which an evaluation keeps its numbers but not a copy of the cases, and has no report."""
 
@@ -192,8 +190,8 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def _facts_text(folder: Path, facts: Mapping[str, Any]) -> str:
-    about = {"schema": SCHEMA, "version": __version__, "made_from": _hashes(folder)}
-    return json.dumps(plain(about | dict(facts)), allow_nan=False, ensure_ascii=False) + "\n"
+    whole = as_document({"version": __version__, "made_from": _hashes(folder), **facts})
+    return json.dumps(plain(whole), allow_nan=False, ensure_ascii=False) + "\n"
 
 
 class _Head(msgspec.Struct):

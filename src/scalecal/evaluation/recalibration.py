@@ -40,7 +40,7 @@ from scalecal.evaluation.candidates import NOTHING, Material, labels_tried
 from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.evaluation.judging import lowest
 from scalecal.io.boundary import parse_document, read_document
-from scalecal.io.store import plain
+from scalecal.io.store import as_document, plain
 from scalecal.metrics.arguments import as_table, of_two
 from scalecal.panel import check_sizes, split_probability
 from scalecal.readers import Readers
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AUTO = "auto"
-"""The method that chooses among doing nothing and the `CANDIDATES` by cross-fitted log loss."""
+"""The method that chooses among doing nothing and the `candidates` by cross-fitted log loss."""
 
 _KEPT_NOTE = (
     'The calibrator kept for new cases is fitted to all of these, while the "after" figures are '
@@ -134,7 +134,10 @@ class Recalibrator:
             "classes": list(self.classes),
             "calibrator": self.calibrator.to_dict(),
         }
-        return json.dumps(plain(whole), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        return (
+            json.dumps(plain(as_document(whole)), indent=2, allow_nan=False, ensure_ascii=False)
+            + "\n"
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes, *, source: str = "this text") -> Self:
@@ -178,6 +181,7 @@ class _SavedRecalibrator(msgspec.Struct):
     chosen: str
     classes: list[str]
     calibrator: dict[str, Any]
+    schema: int = 0
 
 
 @dataclass(frozen=True, eq=False)

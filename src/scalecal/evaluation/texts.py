@@ -191,19 +191,13 @@ def _block(
 def evaluation_text(facts: Facts, audit: Audit, notes: Sequence[str]) -> str:
     """Lay an evaluation out as text: its tables, the verdict with its answers, paragraphs, notes."""
     sentences = words.sentences(facts)
-    badges = {
-        name: f"{one['verdict']['word'].upper()}: {one['verdict']['headline']}"
-        for name, one in facts["audits"].items()
-    }
     if facts["kind"] == "audit":
         parts = [_audit_text(audit)]
     elif facts["kind"] == "files":
-        others = [f"{name}: {badges[name]}" for name in facts["methods"][1:]]
-        parts = [differences_text(facts), "\n".join(others)]
+        parts = [differences_text(facts)]
     else:
         parts = [comparison_text(facts)]
-    if facts["kind"] == "calibration":
-        parts.append(f"Before: {badges[facts['baseline']]}")
+    parts.append("\n".join(words.other_verdicts(facts)))
     # The verdict with its three answers stands together: the terminal's is the page's first screen.
     parts += ["\n".join(sentences[:4]), "\n".join(sentences[4:])]
     parts.append("\n".join(f"Note: {note}" for note in notes))

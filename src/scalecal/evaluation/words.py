@@ -245,12 +245,19 @@ def _numbers(audit: Facts) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in out]
 
 
-def _calibrated(audit: Facts) -> dict[str, str]:
-    """Is it calibrated? The only sentence that states the overall ECE, its n and its floor."""
+def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
+    """Is it calibrated? The only sentence that states the overall ECE, its n and its floor.
+
+    Of several seeds, which are known from the facts, it states the means that the table shows.
+    """
     judged, row = audit["judgement"], audit["rows"][0]
-    text = f"Its calibration error (ECE) is {points(row['ece'])} on {_cases(row)}"
-    if is_known(row["floor"]):
-        text += f"; a calibrated model would show {points(row['floor'])} by chance"
+    shown, mean = row, ""
+    if facts is not None:
+        shown = row_of(facts, facts["judged"])
+        mean = f", the mean of {facts['n_seeds']} seeds,"
+    text = f"Its calibration error (ECE) is {points(shown['ece'])}{mean} on {_cases(row)}"
+    if is_known(shown["floor"]):
+        text += f"; a calibrated model would show {points(shown['floor'])} by chance"
     if judged["badge"] == "attention":
         ways = {"over": ": over-confident", "under": ": under-confident"}
         ways |= {"high": ": too high", "low": ": too low", "": ""}
@@ -410,7 +417,8 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
             f"Run scalecal calibrate {_named(facts, own)}: {_gain(own)}.{reader}",
         )
     if reader:
-        text = f"{_none_better(own)} Run scalecal calibrate --method none, which keeps p.{reader}"
+        # No method is named: one that is named is the one that calibrate records as chosen.
+        text = f"{_none_better(own)} Run scalecal calibrate, which keeps p.{reader}"
         return "Add a reader probability", text
     return "Do not rely on its probabilities", _none_better(own)
 
@@ -556,12 +564,10 @@ def put_into_words(facts: dict[str, Any]) -> None:
     own = dict(made[facts["judged"]])
     answers, base = own.pop("answers"), facts["baseline"]
     if facts["n_seeds"] > 1:
-        # Tables hold means over seeds, and a verdict needs one set of cases: both numbers are named.
-        mean = points(row_of(facts, facts["judged"])["ece"])
-        of = (
-            f"This is seed {facts['seed']}; the mean ECE of all {facts['n_seeds']} seeds is {mean}."
-        )
-        answers = [answers[0] | {"text": f"{answers[0]['text']} {of}"}, *answers[1:]]
+        # The sentence has the table's number; tests need one set of cases, so they are of one seed.
+        first = _calibrated(facts["audits"][facts["judged"]], facts)
+        first["text"] += f" Tests and diagrams are of seed {facts['seed']}."
+        answers = [first, *answers[1:]]
     if facts["kind"] == "calibration":
         own["headline"] = f"After {facts['calibration']['chosen']}: {_inside(own['headline'])}"
         own["numbers"] = [{"name": "Before", "value": made[base]["word"]}, *own["numbers"]]
@@ -592,6 +598,20 @@ def verdict_sentences(found: Facts, answers: Sequence[Mapping[str, str]]) -> lis
     """The headline of a verdict with its badge, and the answers as sentences."""
     said = [f"{a['question']} {a['heading']}. {a['text']}" for a in answers]
     return [f"{found['word'].upper()}: {found['headline']}", *said]
+
+
+def other_verdicts(facts: Facts) -> list[str]:
+    """Badge and headline of what the verdict is not on: the state before, or the other files."""
+    names = {}
+    if facts["kind"] == "calibration":
+        names["Before"] = facts["baseline"]
+    elif facts["kind"] == "files":
+        names = {name: name for name in facts["methods"][1:]}
+    texts = []
+    for label, method in names.items():
+        found = facts["audits"][method]["verdict"]
+        texts.append(f"{label}: {found['word'].upper()}: {found['headline']}")
+    return texts
 
 
 def _calibration_paragraph(facts: Facts) -> str:

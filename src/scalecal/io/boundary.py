@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,9 @@ from scalecal.checks import InputError, MissingPackageError
 from scalecal.limits import check_limit
 
 T = TypeVar("T")
+
+SCHEMA = 5
+"""Number of the form of our JSON documents: it grows where the readers of today would go wrong."""
 
 _LONGEST = 300  # characters of a message, which may quote what it found
 
@@ -214,6 +217,25 @@ def check_document(
         raise InputError(with_advice(f"{path}: {str(error)[:_LONGEST]}", advice)) from None
 
 
+class _Head(msgspec.Struct):
+    """What tells whether a document can be read; those of 0.2.0 have no such number."""
+
+    schema: Any = None
+
+
+def _refuse_newer(text: str | bytes) -> None:
+    """Fail at a document of a later version, whatever else it holds; of damaged ones others complain."""
+    try:
+        schema = msgspec.json.decode(text, type=_Head).schema
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise InputError(
+            f"it was written by a newer scalecal (schema {schema}, this version reads up to {SCHEMA}): "
+            "install that version"
+        )
+
+
 def parse_document(text: str | bytes, kind: type[T]) -> T:
     """Parse JSON text as a document of one kind; see `read_document`.
 
@@ -221,7 +243,12 @@ def parse_document(text: str | bytes, kind: type[T]) -> T:
     --------
     >>> parse_document('{"a": 1}', dict[str, int])
     {'a': 1}
+    >>> parse_document('{"schema": 1000}', dict[str, int])
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: it was written by a newer scalecal (schema 1000, this version reads...
     """
+    _refuse_newer(text)
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:

@@ -26,7 +26,7 @@ import msgspec
 from scalecal.checks import InputError
 from scalecal.checks import as_utf8 as as_utf8
 from scalecal.checks import plain as plain
-from scalecal.io.boundary import check_document, inside, read_document
+from scalecal.io.boundary import SCHEMA, check_document, inside, read_document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,9 +76,23 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, obj: Any) -> None:
     """Write JSON that every reader takes: NaN and infinity become null, numpy becomes plain.
 
-    Keys keep the order they came in, so the same object gives the same bytes.
+    Keys keep the order they came in, so the same object gives the same bytes. An object is a document of
+    ours, and gets the number of its form (`as_document`).
     """
+    if isinstance(obj, Mapping):
+        obj = as_document(obj)
     write_text(path, json.dumps(plain(obj), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def as_document(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of one of our JSON documents with ``schema``, the number of its form, in front.
+
+    Examples
+    --------
+    >>> list(as_document({"kind": "audit"}))
+    ['schema', 'kind']
+    """
+    return {"schema": SCHEMA} | {**content, "schema": SCHEMA}
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> None:

@@ -23,7 +23,7 @@ from scalecal.encoders.record import Preprocessing
 from scalecal.evaluation.cells import write_cell
 from scalecal.features.encoding import pick_device, pick_precision
 from scalecal.io.boundary import read_document
-from scalecal.io.store import Store, output_folder, plain, write_csv
+from scalecal.io.store import Store, as_document, output_folder, plain, write_csv
 from scalecal.progress import Progress
 from scalecal.runs.grid import SHARES, parts, seed_list
 from scalecal.smoothing import soft_labels, vanilla
@@ -341,7 +341,7 @@ def _train(
         "tested": training.parts.test,
         "probs": training.predict(training.parts.test),
     }
-    store.write(_result_name(name, seed), json.dumps(plain(result), indent=2) + "\n")
+    store.write(_result_name(name, seed), json.dumps(plain(as_document(result)), indent=2) + "\n")
     store.remove(checkpoint)
 
 

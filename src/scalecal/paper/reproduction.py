@@ -476,7 +476,11 @@ def train_seeds_on(
 
 def _seconds_by_seeds(folder: Path) -> dict[str, float]:
     file = folder / TIMING
-    return read_document(file, dict[str, float]) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    seconds = read_document(file, dict[str, float])
+    seconds.pop("schema", None)
+    return seconds
 
 
 def train_cell(

@@ -91,6 +91,7 @@ class _SavedProbe(msgspec.Struct):
     classes: list[str | int | float | bool]
     fitted: dict[str, bool | int | float | None]
     calibrator: dict[str, Any] | None
+    schema: int = 0
 
 
 class _About(msgspec.Struct):

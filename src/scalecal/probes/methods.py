@@ -9,12 +9,11 @@ defaults, `LinearProbe()` and `ScaleProbe()`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from types import MappingProxyType
 
 from scalecal.calibrators import (
+    CALIBRATORS,
     BetaCalibration,
     Calibrator,
     HistogramBinning,
@@ -121,171 +120,174 @@ _AUTO = tuple(
     )
 )
 
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {
-        "none": Method(label="No calibration", about="Hard labels, nothing else.", paper=True),
-        "temperature": Method(
-            label="Temperature scaling",
-            about="One number divides the logits, fitted on the validation part (Guo et al. 2017).",
-            calibrator=TemperatureScaling(),
-            paper=True,
+METHODS: dict[str, Method] = {
+    "none": Method(label="No calibration", about="Hard labels, nothing else.", paper=True),
+    "temperature": Method(
+        label="Temperature scaling",
+        about="One number divides the logits, fitted on the validation part (Guo et al. 2017).",
+        calibrator=TemperatureScaling(),
+        paper=True,
+    ),
+    "vanilla-ls": Method(
+        label="Vanilla LS",
+        about="The same smoothing of every label, epsilon 0.1.",
+        recipe=Recipe(smoothing="vanilla"),
+        paper=True,
+    ),
+    "real-linear": Method(
+        label="Real agreement, linear",
+        about="Labels smoothed by the readers' votes (Wei et al. 2022), linear.",
+        recipe=Recipe(smoothing="linear"),
+        paper=True,
+    ),
+    "real-piecewise": Method(
+        label="Real agreement, piecewise",
+        about="Labels smoothed by the readers' votes (Wei et al. 2022), piecewise.",
+        recipe=Recipe(smoothing="piecewise"),
+        paper=True,
+    ),
+    "real-nonlinear": Method(
+        label="Real agreement, nonlinear",
+        about="Labels smoothed by the readers' votes (Wei et al. 2022), nonlinear.",
+        recipe=Recipe(smoothing="nonlinear"),
+        paper=True,
+    ),
+    "scale-linear": Method(
+        label="SCALE, linear",
+        about="Synthetic agreement, 10 anchors per class, linear smoothing.",
+        recipe=_scale(smoothing="linear"),
+        paper=True,
+    ),
+    "scale": Method(
+        label="SCALE",
+        about="Synthetic agreement as published: 10 anchors per class, piecewise smoothing.",
+        recipe=_scale(smoothing="piecewise"),
+        paper=True,
+    ),
+    "scale-nonlinear": Method(
+        label="SCALE, nonlinear",
+        about="Synthetic agreement, 10 anchors per class, nonlinear smoothing.",
+        recipe=_scale(smoothing="nonlinear"),
+        paper=True,
+    ),
+    "scale-random": Method(
+        label="SCALE, random anchors",
+        about="Synthetic agreement between random cases of the classes.",
+        recipe=_scale(anchors="random"),
+        paper=True,
+    ),
+    "scale-shuffled": Method(
+        label="SCALE, shuffled labels",
+        about="Negative control: the same synthetic cases, their labels permuted.",
+        recipe=Recipe(synthesis={}, shuffled=True),
+        control=True,
+    ),
+    "scale-wide": Method(
+        label="SCALE, wide",
+        about="The most confident half of each class as anchors, as many sampled cases as real ones.",
+        recipe=_scale(n_anchors=0.5, n_synthetic=1.0),
+    ),
+    "scale-auto": Method(
+        label="SCALE, auto",
+        about="Anchor share, mass and smoothing chosen on validation log loss; none is a candidate.",
+        candidates=_AUTO,
+    ),
+    "mixup": Method(
+        label="Embedding mixup",
+        about="As many synthetic cases as SCALE's, between random cases, uniform levels, mixed labels.",
+        recipe=_scale(
+            anchors="random",
+            n_anchors=1.0,
+            n_synthetic=_PAPER_COUNT,
+            levels=BetaLevels(1.0, 1.0),
+            smoothing="mixup",
         ),
-        "vanilla-ls": Method(
-            label="Vanilla LS",
-            about="The same smoothing of every label, epsilon 0.1.",
-            recipe=Recipe(smoothing="vanilla"),
-            paper=True,
-        ),
-        "real-linear": Method(
-            label="Real agreement, linear",
-            about="Labels smoothed by the readers' votes (Wei et al. 2022), linear.",
-            recipe=Recipe(smoothing="linear"),
-            paper=True,
-        ),
-        "real-piecewise": Method(
-            label="Real agreement, piecewise",
-            about="Labels smoothed by the readers' votes (Wei et al. 2022), piecewise.",
-            recipe=Recipe(smoothing="piecewise"),
-            paper=True,
-        ),
-        "real-nonlinear": Method(
-            label="Real agreement, nonlinear",
-            about="Labels smoothed by the readers' votes (Wei et al. 2022), nonlinear.",
-            recipe=Recipe(smoothing="nonlinear"),
-            paper=True,
-        ),
-        "scale-linear": Method(
-            label="SCALE, linear",
-            about="Synthetic agreement, 10 anchors per class, linear smoothing.",
-            recipe=_scale(smoothing="linear"),
-            paper=True,
-        ),
-        "scale": Method(
-            label="SCALE",
-            about="Synthetic agreement as published: 10 anchors per class, piecewise smoothing.",
-            recipe=_scale(smoothing="piecewise"),
-            paper=True,
-        ),
-        "scale-nonlinear": Method(
-            label="SCALE, nonlinear",
-            about="Synthetic agreement, 10 anchors per class, nonlinear smoothing.",
-            recipe=_scale(smoothing="nonlinear"),
-            paper=True,
-        ),
-        "scale-random": Method(
-            label="SCALE, random anchors",
-            about="Synthetic agreement between random cases of the classes.",
-            recipe=_scale(anchors="random"),
-            paper=True,
-        ),
-        "scale-shuffled": Method(
-            label="SCALE, shuffled labels",
-            about="Negative control: the same synthetic cases, their labels permuted.",
-            recipe=Recipe(synthesis={}, shuffled=True),
-            control=True,
-        ),
-        "scale-wide": Method(
-            label="SCALE, wide",
-            about="The most confident half of each class as anchors, as many sampled cases as real ones.",
-            recipe=_scale(n_anchors=0.5, n_synthetic=1.0),
-        ),
-        "scale-auto": Method(
-            label="SCALE, auto",
-            about="Anchor share, mass and smoothing chosen on validation log loss; none is a candidate.",
-            candidates=_AUTO,
-        ),
-        "mixup": Method(
-            label="Embedding mixup",
-            about="As many synthetic cases as SCALE's, between random cases, uniform levels, mixed labels.",
-            recipe=_scale(
-                anchors="random",
-                n_anchors=1.0,
-                n_synthetic=_PAPER_COUNT,
-                levels=BetaLevels(1.0, 1.0),
-                smoothing="mixup",
-            ),
-        ),
-        "confidence-ls": Method(
-            label="Confidence LS",
-            about="Labels smoothed by a first probe's confidence, piecewise (Wei et al. 2022).",
-            recipe=Recipe(smoothing="confidence"),
-        ),
-        "confidence-linear": Method(
-            label="Confidence LS, linear",
-            about="Labels smoothed by a first probe's confidence, linear.",
-            recipe=Recipe(smoothing="confidence", smoothing_options={"form": "linear"}),
-        ),
-        "confidence-nonlinear": Method(
-            label="Confidence LS, nonlinear",
-            about="Labels smoothed by a first probe's confidence, nonlinear.",
-            recipe=Recipe(smoothing="confidence", smoothing_options={"form": "nonlinear"}),
-        ),
-        "confidence-fraction": Method(
-            label="Confidence itself",
-            about="A first probe's confidence as the label: self-distillation.",
-            recipe=Recipe(smoothing="confidence", smoothing_options={"form": "fraction"}),
-        ),
-        "vote-fraction": Method(
-            label="Vote fraction",
-            about="The share of readers as the label: what real votes can give.",
-            recipe=Recipe(smoothing="fraction"),
-        ),
-        "focal": Method(
-            label="Focal loss",
-            about="Focal loss with exponent 2 (Lin et al. 2017; Mukhoti et al. 2020).",
-            recipe=Recipe(loss="focal"),
-        ),
-        "platt": Method(
-            label="Platt scaling",
-            about="A line through the logits, fitted on the validation part.",
-            calibrator=PlattScaling(),
-        ),
-        "beta": Method(
-            label="Beta calibration",
-            about="Beta calibration on the validation part (Kull et al. 2017).",
-            calibrator=BetaCalibration(),
-        ),
-        "isotonic": Method(
-            label="Isotonic",
-            about="Isotonic regression on the validation part.",
-            calibrator=IsotonicCalibration(),
-        ),
-        "histogram": Method(
-            label="Histogram binning",
-            about="Histogram binning on the validation part (Zadrozny and Elkan 2001).",
-            calibrator=HistogramBinning(),
-        ),
-        "panel-published": Method(
-            label="Panel, published numbers",
-            about="Label and reader's vote by the panel model, from the readers' kappa and share of "
-            "positive votes.",
-            calibrator=PanelCalibrator(),
-            readers="published",
-            needs_panel=True,
-        ),
-        "panel-votes": Method(
-            label="Panel, votes",
-            about="Label and reader's vote by the panel model, fitted to the training cases' votes.",
-            calibrator=PanelCalibrator(),
-            readers="votes",
-            needs_panel=True,
-        ),
-        "none-default": Method(
-            label="No calibration, default training",
-            about="LinearProbe(): hard labels, trained by this package's default.",
-            preset="default",
-        ),
-        "scale-default": Method(
-            label="ScaleProbe()",
-            about="This package's own default.",
-            recipe=ScaleProbe().recipe(),
-            calibrator=ScaleProbe().calibrator(),
-            readers="published",
-            preset="default",
-        ),
-    }
-)
-"""Name -> method. Adding one is one entry."""
+    ),
+    "confidence-ls": Method(
+        label="Confidence LS",
+        about="Labels smoothed by a first probe's confidence, piecewise (Wei et al. 2022).",
+        recipe=Recipe(smoothing="confidence"),
+    ),
+    "confidence-linear": Method(
+        label="Confidence LS, linear",
+        about="Labels smoothed by a first probe's confidence, linear.",
+        recipe=Recipe(smoothing="confidence", smoothing_options={"form": "linear"}),
+    ),
+    "confidence-nonlinear": Method(
+        label="Confidence LS, nonlinear",
+        about="Labels smoothed by a first probe's confidence, nonlinear.",
+        recipe=Recipe(smoothing="confidence", smoothing_options={"form": "nonlinear"}),
+    ),
+    "confidence-fraction": Method(
+        label="Confidence itself",
+        about="A first probe's confidence as the label: self-distillation.",
+        recipe=Recipe(smoothing="confidence", smoothing_options={"form": "fraction"}),
+    ),
+    "vote-fraction": Method(
+        label="Vote fraction",
+        about="The share of readers as the label: what real votes can give.",
+        recipe=Recipe(smoothing="fraction"),
+    ),
+    "focal": Method(
+        label="Focal loss",
+        about="Focal loss with exponent 2 (Lin et al. 2017; Mukhoti et al. 2020).",
+        recipe=Recipe(loss="focal"),
+    ),
+    "platt": Method(
+        label="Platt scaling",
+        about="A line through the logits, fitted on the validation part.",
+        calibrator=PlattScaling(),
+    ),
+    "beta": Method(
+        label="Beta calibration",
+        about="Beta calibration on the validation part (Kull et al. 2017).",
+        calibrator=BetaCalibration(),
+    ),
+    "isotonic": Method(
+        label="Isotonic",
+        about="Isotonic regression on the validation part.",
+        calibrator=IsotonicCalibration(),
+    ),
+    "histogram": Method(
+        label="Histogram binning",
+        about="Histogram binning on the validation part (Zadrozny and Elkan 2001).",
+        calibrator=HistogramBinning(),
+    ),
+    "panel-published": Method(
+        label="Panel, published numbers",
+        about="Label and reader's vote by the panel model, from the readers' kappa and share of "
+        "positive votes.",
+        calibrator=PanelCalibrator(),
+        readers="published",
+        needs_panel=True,
+    ),
+    "panel-votes": Method(
+        label="Panel, votes",
+        about="Label and reader's vote by the panel model, fitted to the training cases' votes.",
+        calibrator=PanelCalibrator(),
+        readers="votes",
+        needs_panel=True,
+    ),
+    "none-default": Method(
+        label="No calibration, default training",
+        about="LinearProbe(): hard labels, trained by this package's default.",
+        preset="default",
+    ),
+    "scale-default": Method(
+        label="ScaleProbe()",
+        about="This package's own default.",
+        recipe=ScaleProbe().recipe(),
+        calibrator=ScaleProbe().calibrator(),
+        readers="published",
+        preset="default",
+    ),
+}
+"""Name -> method. Adding one is one entry; a calibrator with a `method_title` is added below."""
+
+for _name, _kind in CALIBRATORS.items():
+    if _kind.method_title and _name not in METHODS:
+        _about = (_kind.__doc__ or "").partition("\n")[0]
+        METHODS[_name] = Method(label=_kind.method_title, about=_about, calibrator=_kind())
 
 REMOVED = ("jury", "half-jury")
 """Methods of earlier versions: they took votes for independent given the features, and raised vote NLL

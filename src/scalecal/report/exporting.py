@@ -11,7 +11,7 @@ from scalecal.evaluation.folder import report_facts
 from scalecal.evaluation.texts import mean_results
 from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
-from scalecal.report import figures
+from scalecal.report import figures, page
 from scalecal.report.svg import Drawing
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ def draw_all(facts: Row) -> dict[str, Drawing]:
             drawn += figures.voted_plots(cell)
         drawn += [*figures.forests(cell), figures.ece_strips(cell)]
         drawn += figures.referrals(cell) + figures.decisions(cell)
+        # A panel without a template of its own says itself which figures it has.
+        for panel in page.PANELS:
+            if panel.block == page.Panel.block:
+                drawn += (panel.view(cell) or {}).get("figures", [])
         model = ""
         if len(facts["cells"]) > 1:
             model = cell["name"]

@@ -28,6 +28,7 @@ from scalecal.evaluation.folder import report_facts
 from scalecal.evaluation.words import (
     AGREEMENT,
     kappa_sentence,
+    other_verdicts,
     sentences,
     softening_remark,
     voted_sentence,
@@ -314,6 +315,7 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "sections": [*sections, ("made", "How this was made")],
         "subtitle": _subtitle(every),
         "first": _first(every, cells),
+        "other_verdicts": other_verdicts(every[0]),
         "paragraphs": [text for text in every[0]["paragraphs"] if text not in elsewhere],
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts) for cell in every],
