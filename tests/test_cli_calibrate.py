@@ -61,6 +61,10 @@ def test_the_file_it_writes_has_the_numbers_it_reports(tmp_path, frame):
         for key in ("difficulty", "notes"):
             assert audit[key] == facts["audits"][method][key]
         assert audit["verdict"]["headline"] == facts["audits"][method]["verdict"]["headline"]
+        own = json.loads((out / f"audit_{method}.json").read_text())
+        assert own["strata"] == audit["strata"]
+        for key in ("badge", "p", "error", "error_high", "failing"):
+            assert own["verdict"][key] == audit["verdict"][key]
     assert f"--apply {out / 'calibrator.json'}" in done.output
     assert facts["shown"] == ["none", "auto"]
     assert facts["calibration"]["after"] == "auto"
@@ -160,7 +164,7 @@ def test_classes_must_be_those_of_the_calibrator(tmp_path):
     for other, says in (
         (table.rename(columns={"p_C": "p_D"}), "expected are 'A', 'B', 'C'"),
         (pd.DataFrame({"p": [0.5]}), "expected are 3 classes"),
-        (table.assign(label="D"), "there is 'D' in column 'label'"),
+        (table.assign(label="D"), "column 'label' has 'D', but the classes are 'A', 'B', 'C'"),
     ):
         failed = run("calibrate", written(other, tmp_path / "other.csv"), "--apply", saved)
         assert failed.exit_code != 0

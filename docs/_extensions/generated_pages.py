@@ -237,10 +237,10 @@ def suffixes(_: str = "") -> str:
     from scalecal.io import tables
 
     kinds = {
-        "text: comma, semicolon or tab; also `.gz`": tables.TEXT_SUFFIXES,
-        "Parquet": tables.PARQUET_SUFFIXES,
-        "Excel (extra `excel`)": tables.EXCEL_SUFFIXES,
-        "JSON Lines; also `.gz`": tables.JSON_SUFFIXES,
+        "text: comma, semicolon or tab; also `.gz`": tables.SUFFIXES["text"],
+        "Parquet": tables.SUFFIXES["parquet"],
+        "Excel (extra `excel`)": tables.SUFFIXES["excel"],
+        "JSON Lines; also `.gz`": tables.SUFFIXES["json"],
     }
     rows = [
         (what, ", ".join(f"`{end}`" for end in ends))

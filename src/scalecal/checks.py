@@ -12,6 +12,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -140,6 +141,20 @@ def library(name: str, needed_by: str, install: str = "'scalecal[encoders]'") ->
             "and torchvision must be builds that belong together. "
             "Run: pip install --force-reinstall torch torchvision"
         ) from error
+
+
+class LazyModule(ModuleType):
+    """A library that is imported when it is first used: `scalecal --help` waits for none.
+
+    Examples
+    --------
+    >>> json = LazyModule("json")
+    >>> json.dumps([1])
+    '[1]'
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self.__name__), name)
 
 
 class ScalecalWarning(UserWarning):

@@ -27,7 +27,7 @@ from scalecal.checks import (
     check_groups,
     check_inside,
     check_positive_int,
-    rows,
+    refuse,
 )
 
 __all__ = ["PARTS", "folds", "hold_out", "split"]
@@ -184,12 +184,13 @@ def _class_codes(y: ArrayLike) -> Int:
         raise InputError(f"y must be one class label per case, got shape {raw.shape}")
     if raw.dtype.kind == "f":
         missing = ~np.isfinite(raw)
-    if missing.any():
-        raise InputError(f"y must not be missing, got None, NaN or infinity at {rows(missing)}")
-    if raw.dtype.kind == "f" and (raw != np.round(raw)).any():
-        raise InputError(
-            f"y must be class labels, got {raw[raw != np.round(raw)][0]:g} at "
-            f"{rows(raw != np.round(raw))}. Give the hard labels, not soft ones."
+    refuse(missing, "y must not be missing, got None, NaN or infinity")
+    if raw.dtype.kind == "f":
+        refuse(
+            raw != np.round(raw),
+            "y must be class labels",
+            raw,
+            advice="Give the hard labels, not soft ones.",
         )
     return np.unique(raw, return_inverse=True)[1].astype(np.int64)
 

@@ -133,5 +133,6 @@ def test_nonsense_is_refused(change: dict[str, object], message: str) -> None:
 
 
 def test_as_dict_is_plain_json() -> None:
+    plain = ENCODERS["uni"].as_dict()
     spec = ENCODERS["uni"].preprocess
-    assert json.loads(json.dumps(spec.as_dict())) == spec.as_dict()
+    assert json.loads(json.dumps(plain))["preprocess"]["mean"] == list(spec.mean)

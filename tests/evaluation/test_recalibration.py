@@ -116,7 +116,7 @@ def test_where_doing_nothing_is_chosen_nothing_is_done():
     np.testing.assert_array_equal(result.predictions.p, expit(z))
     np.testing.assert_allclose(result.recalibrator.predict([0.0, 0.3, 1.0]), [0, 0.3, 1], atol=1e-9)
     assert result.evaluation.core["lead"][2]["heading"] == "Leave p as it is"
-    assert "What to do? Leave p as it is. None of 4 calibrators has a lower" in str(result)
+    assert "What to do? Leave p as it is. No calibrator of the 4 tried has a lower" in str(result)
 
 
 def test_groups_are_whole_in_folds_so_that_copies_cannot_leak():

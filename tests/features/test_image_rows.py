@@ -330,7 +330,7 @@ def test_gathered_batches_hold_every_image_once(sizes: list[list[tuple[int, int]
     assert batch.nbytes == sum(image.nbytes for image in flat)
     seen: dict[int, np.ndarray] = {}
     for host, places in batch.groups:
-        where = range(batch.n) if places is None else places.tolist()
+        where = places.tolist()
         seen |= dict(zip(where, host.numpy(), strict=True))
     assert sorted(seen) == list(range(len(flat)))
     for place, image in enumerate(flat):

@@ -78,7 +78,7 @@ def test_agrees_with_reading_one_file_of_the_common_cases(tmp_path):
         ("p\n0.1\n0.2\n", r"b.csv: no column 'id' \(by which several files are joined\)"),
         ("id,p\nx,0.1\nx,0.2\n", "b.csv: column 'id' must be unique"),
         ("id,q\nx,0.1\n", "b.csv: no column 'p'"),
-        ("id,p_A,p_B,p_C\nx,.2,.2,.6\n", "a.csv has one column p, .*3 classes"),
+        ("id,p_A,p_B,p_C\nx,.2,.2,.6\n", "a.csv has one column p; .*3 classes"),
         ("id,p_A,p_B\nx,.2,.8\n", "a.csv: the classes are 'A', 'B': say which of them p"),
     ],
 )

@@ -23,7 +23,6 @@ def open_dataset(
     spec: str,
     data: str | Path | None = None,
     *,
-    verify: bool = False,
     group_regex: str | None = None,
     **options: Any,
 ) -> ImageSet:
@@ -35,8 +34,6 @@ def open_dataset(
         `mhist`, `atnorm-md`, `ami-br`, `pcam`, `breakhis`, `table:FILE.csv` or `folder:DIR`.
     data : path, optional
         Folder of the data.
-    verify : bool
-        Also read every image; any problem is an error.
     group_regex : str, optional
         Take groups from the ids by this regular expression (`scalecal.cases.Cases.grouped_by`).
     **options
@@ -65,8 +62,4 @@ def open_dataset(
         # Without its note: notes on images are warnings, and `describe` counts the groups.
         cases = opened.cases.grouped_by(group_regex)
         opened = replace(opened, cases=replace(cases, notes=opened.cases.notes))
-    if verify:
-        problems = opened.verify()
-        if problems:
-            raise InputError(f"{name}: {len(problems)} problems: {'; '.join(problems[:5])}")
     return opened

@@ -23,8 +23,8 @@ from scalecal.datasets.image_sources import (
     RemoteSource,
     ZipSource,
 )
-from scalecal.io.features import SPLITS
 from scalecal.io.input_columns import as_ids, check_ids
+from scalecal.splits import PARTS
 from scalecal.votes import STRATA, majority
 
 if TYPE_CHECKING:
@@ -64,10 +64,6 @@ class Findings:
     partial: bool
     advice: str
     warnings: list[str] = field(default_factory=list)
-
-    def note(self, message: str) -> None:
-        """Record something the user should know."""
-        self.warnings.append(message)
 
     def differ(self, message: str) -> None:
         """Record a difference from what was published, or stop there."""
@@ -306,7 +302,7 @@ _HASHED = frozenset({"label", "votes", "n_raters", "group", "split"})
 def _parts(cases: Cases) -> dict[str, NDArray[np.intp]]:
     """Rows of the cases of each split that has any."""
     marks = np.full(cases.n, "") if cases.split is None else cases.split.values
-    parts = {part: np.flatnonzero(marks == part) for part in SPLITS}
+    parts = {part: np.flatnonzero(marks == part) for part in PARTS}
     return {part: rows for part, rows in parts.items() if len(rows)}
 
 

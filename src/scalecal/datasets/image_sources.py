@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, Self
+from typing import IO, Any, Literal, Self
 from unicodedata import normalize
 from zipfile import BadZipFile, ZipFile
 
@@ -40,12 +40,8 @@ _END = 1 << 14
 _LARGEST_MEMBER = 1 << 28
 
 
-class Piece(NamedTuple):
-    """One file of a source, for hashing: a name free of the machine, its size, its content's hash."""
-
-    name: str
-    size: int
-    digest: str
+Piece = tuple[str, int, str]
+"""One file of a source, for hashing: a name free of the machine, its size, its content's hash."""
 
 
 def _hash_stream(handle: Any, size: int, *, full: bool) -> str:
@@ -63,7 +59,7 @@ def _piece(name: str, path: str, opened: Callable[[], tuple[IO[bytes], int]], fu
     try:
         handle, size = opened()
         with handle:
-            return Piece(name, size, _hash_stream(handle, size, full=full))
+            return name, size, _hash_stream(handle, size, full=full)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
 
@@ -80,14 +76,6 @@ class _FilePerRow:
 
     def __len__(self) -> int:
         return len(self.paths)
-
-    def read_bytes(self, row: int) -> bytes:
-        """Return the content of one file."""
-        raise NotImplementedError
-
-    def read_one(self, row: int) -> UInt8:
-        """Decode the image of one row."""
-        return decode_image(self.read_bytes(row), name=self.paths[row])
 
     def take(self, rows: Rows) -> Self:
         """Return the source of these rows, in this order."""
@@ -159,7 +147,7 @@ class FileSource(_FilePerRow):
                 yield _piece(name, path, partial(self._open, row), full)
             except InputError as error:
                 self._check_home(row)
-                yield Piece(name, -1, error.reason if isinstance(error, ImageError) else "")
+                yield name, -1, error.reason if isinstance(error, ImageError) else ""
 
 
 def zip_members(archive: Path) -> list[str]:
@@ -212,12 +200,13 @@ class ZipSource(_FilePerRow):
                 raise InputError(f"cannot open {self.archive}: {error}") from None
         return self._handles[process]
 
-    def read_bytes(self, row: int) -> bytes:
-        """Return the content of one member, its checksum checked."""
+    def read_one(self, row: int) -> UInt8:
+        """Decode the image of one row, the checksum of its member checked."""
         try:
-            return self._zip().read(self.members[row])
+            content = self._zip().read(self.members[row])
         except Exception as error:  # zlib, zipfile and the codecs below have errors of their own
             raise ImageError(self.paths[row], f"in {self.archive.name}: {error}") from None
+        return decode_image(content, name=self.paths[row])
 
     def take(self, rows: Rows) -> ZipSource:
         """Return the source of these rows, in this order."""
@@ -277,20 +266,14 @@ class ArraySource:
     def read(self, rows: Rows) -> UInt8:
         """Images of these rows, as one (n, height, width, 3) array."""
         wanted = self.positions[rows]
-        shape = self.blocks[0].shape
-        out: UInt8 | None = None
+        images = np.empty((len(wanted), *self.blocks[0].shape), dtype=np.uint8)
         first = 0
         for block in self.blocks:
             here = np.flatnonzero((wanted >= first) & (wanted < first + block.n))
             if len(here):
-                images = self._read_within(block, wanted[here] - first)
-                if len(here) == len(wanted):
-                    return images  # nearly every block lies in one file: no second copy
-                if out is None:
-                    out = np.empty((len(wanted), *shape), dtype=np.uint8)
-                out[here] = images
+                images[here] = self._read_within(block, wanted[here] - first)
             first += block.n
-        return np.empty((0, *shape), dtype=np.uint8) if out is None else out
+        return images
 
     def _read_within(self, block: Block, inside: Rows) -> UInt8:
         array = self._array(block)
@@ -322,7 +305,7 @@ class ArraySource:
             opened = partial(_open_file, block.path)
             yield _piece(f"{block.path.name}/{block.key}", str(block.path), opened, full)
         order = self.positions.astype("<i8").tobytes()
-        yield Piece("positions", len(order), sha256(order).hexdigest())
+        yield "positions", len(order), sha256(order).hexdigest()
 
 
 def image_block(path: Path, key: str) -> Block:
@@ -447,17 +430,18 @@ class RemoteSource(_FilePerRow):
     url: str
     paths: tuple[str, ...]
 
-    def read_bytes(self, row: int) -> bytes:
-        """Fetch one file."""
+    def read_one(self, row: int) -> UInt8:
+        """Fetch one file and decode its image."""
         system, root = _open_system(self.url)
         path = self.paths[row]
         try:
-            return bytes(system.cat_file(f"{root}/{path}"))
+            content = system.cat_file(f"{root}/{path}")
         except FileNotFoundError:
             raise ImageError(path, "no such file") from None
         except OSError as error:
             # Left to the engine, which tries again: a connection that broke is no broken image.
             raise ConnectionError(f"cannot fetch {self.url}/{path}: {error}") from error
+        return decode_image(bytes(content), name=path)
 
     def size(self) -> int:
         """Bytes of all files, from one listing."""

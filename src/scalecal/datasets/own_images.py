@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor
-from scalecal.checks import InputError, rows
+from scalecal.checks import InputError, refuse, rows
 from scalecal.datasets.image_sets import UNLABELLED, Dataset, Findings, ImageSet, image_ids
 from scalecal.datasets.image_sources import (
     FileSource,
@@ -28,8 +28,9 @@ from scalecal.datasets.image_sources import (
     remote_url,
 )
 from scalecal.io.case_tables import CaseReader, without_empty_columns
-from scalecal.io.features import SPLITS, choose_classes
+from scalecal.io.features import choose_classes
 from scalecal.io.input_columns import NamedColumns, as_ids, open_columns, roles_of, some
+from scalecal.splits import PARTS
 from scalecal.votes import Ties
 
 SPLIT_NAMES = {
@@ -121,7 +122,7 @@ def open_folder(
         split = Factor.of([SPLIT_NAMES[inside[0].lower()] for inside in folders])
         cases = replace(cases, split=split)
         if "train" not in split.names:
-            cases = cases.note(f"no images in the split train (of {', '.join(SPLITS)})")
+            cases = cases.note(f"no images in the split train (of {', '.join(PARTS)})")
     return ImageSet(FOLDER, cases, _source(root, paths))
 
 
@@ -184,7 +185,7 @@ def open_table(
         cases, notes = replace(cases, y=None, classes=tuple(classes or ())), (UNLABELLED,)
     again = len(paths) - len(set(paths))
     if again:
-        findings.note(f"{again} rows name an image that another row names too")
+        findings.warnings.append(f"{again} rows name an image that another row names too")
     cases = cases.take(~missing).note(*notes, *findings.warnings)
     assert cases.paths is not None
     return ImageSet(TABLE, cases, _source(root, list(cases.paths)))
@@ -194,9 +195,7 @@ def _paths(table: NamedColumns, root: Path | str) -> list[str]:
     """Paths relative to the data folder, with forward slashes; one that leads out of it is refused."""
     table.need("path", "the image files")
     listed = as_ids(table.table.column("path")).to_numpy(object, na_value="")
-    empty = listed == ""
-    if empty.any():
-        raise InputError(f"column 'path' is empty at {rows(empty)}")
+    refuse(listed == "", "column 'path' is empty")
     # By name alone: a link inside the folder may well point to another disk.
     # Where an address is the root, any folder will do to see whether a path leads out of it.
     base = os.path.abspath("data" if isinstance(root, str) else root)

@@ -206,7 +206,9 @@ def open_mhist(data: str | Path | None = None, *, partial: bool = False) -> Imag
     findings = _findings(MHIST, folder, partial)
     more = sorted(set(stored) - set(names))
     if more:
-        findings.note(f"{len(more)} images are not annotated and left out: {some(more, 5)}")
+        findings.warnings.append(
+            f"{len(more)} images are not annotated and left out: {some(more, 5)}"
+        )
     published = [
         ("HP images", int((label == 0).sum()), 2162),
         ("SSA images", int((label == 1).sum()), 990),
@@ -466,7 +468,7 @@ def open_breakhis(
         findings.count("slides", len(slides), SLIDES)
     shared = sorted(set(slides["patient"][slides["patient"].duplicated()]))
     if shared:
-        findings.note(
+        findings.warnings.append(
             f"slide {some(shared, 5)} lies under more than one subtype; all its images are one group"
         )
     cases = Cases(
@@ -590,7 +592,7 @@ def _open_part(x: Path, y: Path) -> tuple[Block, Int]:
 def _slides(file: Path, part: str, label: Int, findings: Findings) -> list[str]:
     """Slide of every patch, from the meta file; "" without one."""
     if not file.is_file():
-        findings.note(
+        findings.warnings.append(
             f"no {file.name}: the slides of {part} patches are unknown, so intervals that resample "
             "patches are too narrow"
         )
@@ -601,7 +603,9 @@ def _slides(file: Path, part: str, label: Int, findings: Findings) -> list[str]:
         raise InputError(f"{file}: {len(tumour)} rows for {len(label)} patches")
     contradicted = int((tumour != label).sum())
     if contradicted:
-        findings.note(f"{file.name} contradicts {contradicted:,} labels: is it of another split?")
+        findings.warnings.append(
+            f"{file.name} contradicts {contradicted:,} labels: is it of another split?"
+        )
     return table["wsi"]
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 
 from scalecal.cases import Cases, Factor, Features, array_hash
 from scalecal.checks import Float, Int, as_rng, check_choice
 from scalecal.votes import TIES, Ties, majority
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _GEOMETRY = ("volume_mm3", "lateral_mm2", "diameter_mm", "z_extent_mm", "n_slices")
 # Sizes in centimetres lie around one, so that their logarithms lie around zero: no probe has to
@@ -104,7 +102,9 @@ def load_lidc(
     check_choice(panel, (3, 4), "panel")
     check_choice(features, FEATURE_SETS, "features")
     check_choice(ties, ("rating", *TIES), "ties")
-    table = _read_table()
+    with (files("scalecal.datasets") / "lidc_nodules.csv.gz").open("rb") as packed:
+        # As text: pandas' own parser of numbers may be off by the last bit.
+        table = pd.read_csv(packed, compression="gzip", dtype=str)
     # Only how many readers gave each rating is known: ratings come ascending.
     counts = table[[f"mal_{k}" for k in range(1, 6)]].to_numpy(np.int64)
     ratings = np.repeat(np.tile(np.arange(1, 6), len(counts)), counts.ravel()).reshape(-1, 4)
@@ -134,14 +134,6 @@ def load_lidc(
     )
     kept = Features(X, cases, encoder=features, dataset="lidc", extra=extra).take(y >= 0)
     return replace(kept, fingerprint=array_hash(kept.X, kept.cases.votes))
-
-
-def _read_table() -> pd.DataFrame:
-    import pandas as pd
-
-    with (files("scalecal.datasets") / "lidc_nodules.csv.gz").open("rb") as packed:
-        # As text: pandas' own parser of numbers may be off by the last bit.
-        return pd.read_csv(packed, compression="gzip", dtype=str)
 
 
 def _feature(table: pd.DataFrame, name: str) -> Float:

@@ -102,7 +102,12 @@ class ReaderModel:
     def label_probability_at(self, t: Float) -> Float:
         """`label_probability` as a function of the scores."""
         if self.n_classes == 2:
-            return majority_share(self.vote_distribution_at(t))
+            law = self.vote_distribution_at(t)
+            m = self.n_raters
+            v = np.arange(m + 1)
+            # An even split counts half.
+            share: Float = law @ np.where(2 * v > m, 1.0, np.where(2 * v == m, 0.5, 0.0))
+            return share
         return _in_chunks(self._plurality_at, t)
 
     def vote_distribution_at(self, t: Float) -> Float:
@@ -176,14 +181,6 @@ def vote_counts(shares: Float) -> Float:
         law[: r + 1] -= moved
         law[1 : r + 2] += moved
     return law
-
-
-def majority_share(law: Float) -> Float:
-    """P(majority votes for class 1) from the law of the vote count, an even split counting half."""
-    m = law.shape[-1] - 1
-    v = np.arange(m + 1)
-    share: Float = law @ np.where(2 * v > m, 1.0, np.where(2 * v == m, 0.5, 0.0))
-    return share
 
 
 def _plurality(shares: Float, n_raters: int) -> Float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalecal.checks import InputError, library, lookup
+from scalecal.checks import InputError, LazyModule, library, lookup
 from scalecal.encoders.record import Encoder, Preprocessing
 from scalecal.encoders.weights import (
     check_hash,
@@ -23,6 +23,8 @@ from scalecal.io.store import file_hash
 
 if TYPE_CHECKING:
     import torch
+else:
+    torch = LazyModule("torch")
 
 RANDOM = "random"
 
@@ -59,8 +61,6 @@ class LoadedEncoder:
 
     def embed(self, batch: torch.Tensor) -> torch.Tensor:
         """Embed a normalised batch and check the shape of what comes out."""
-        import torch
-
         with torch.inference_mode():
             return self.checked(self.module(batch.to(self.device)), len(batch))
 
@@ -86,8 +86,6 @@ def build_encoder(
     >>> round(sum(p.numel() for p in module.parameters()) / 1e6, 1)
     4.7
     """
-    import torch
-
     from scalecal.encoders.architectures import ARCHITECTURES
 
     build = lookup(encoder.architecture, ARCHITECTURES, "architecture")
@@ -269,8 +267,6 @@ def _check_fit(
 
 def state_dict_sha256(state: Mapping[str, torch.Tensor]) -> str:
     """Return the SHA-256 of named tensors, for models that come in more than one file."""
-    import torch
-
     digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()

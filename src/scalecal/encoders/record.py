@@ -9,7 +9,7 @@ most vision transformers fail.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -105,11 +105,6 @@ class Preprocessing:
             rgb = rgb.resize((width, height), filters[self.interpolation])
         top, left = self.crop_corner(height, width)
         return np.asarray(rgb.crop((left, top, left + self.crop, top + self.crop)))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values for a manifest."""
-        plain = asdict(self)
-        return {**plain, "mean": list(self.mean), "std": list(self.std)}
 
 
 # Where the weights come from when the user names no file.
@@ -208,10 +203,4 @@ class Encoder:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for a manifest: what makes the embeddings what they are."""
-        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {
-            **plain,
-            "options": {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()},
-            "filenames": list(self.filenames),
-            "preprocess": self.preprocess.as_dict(),
-        }
+        return asdict(self)

@@ -130,7 +130,9 @@ def read_state_dict(path: Path) -> Any:
     with reading(path, "a PyTorch file", advice=advice):
         archive = zipfile.is_zipfile(path)
         if archive:
-            check_unpacked_size(path)
+            with zipfile.ZipFile(path) as members:
+                size = sum(info.file_size for info in members.infolist())
+            check_limit(size, "memory", f"{path}: its size once unpacked")
         try:
             # Torch warns of odd files before it fails on them.
             with warnings.catch_warnings(action="ignore"):
@@ -144,13 +146,6 @@ def read_state_dict(path: Path) -> Any:
                 "is damaged. Ask its publisher for a safetensors file, or save its state dict alone. "
                 f"({why or 'no pickle of tensors'})"
             ) from None
-
-
-def check_unpacked_size(path: Path) -> None:
-    """Refuse a zip archive whose members take more memory than there is once unpacked."""
-    with zipfile.ZipFile(path) as archive:
-        size = sum(info.file_size for info in archive.infolist())
-    check_limit(size, "memory", f"{path}: its size once unpacked")
 
 
 def _expected(encoder: Encoder) -> str:

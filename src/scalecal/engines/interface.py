@@ -5,9 +5,10 @@ from __future__ import annotations
 import abc
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from scalecal.checks import InputError, check_positive_int, lookup
 
@@ -46,7 +47,7 @@ class Worker:
         return self.device
 
 
-class Engine:
+class Engine(AbstractContextManager["Engine"]):
     """Workers that do tasks. A context manager.
 
     Attributes
@@ -60,6 +61,7 @@ class Engine:
     workers: int
     gpus: bool
 
+    @abc.abstractmethod
     def run(
         self,
         work: Work,
@@ -75,11 +77,6 @@ class Engine:
         process errors are raised), so it must be safe to repeat. An `InputError`, or an error for
         which `final` is true, ends the run at once; results that were yielded before stand.
         """
-
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         """Stop the workers."""
@@ -147,7 +144,7 @@ class WorkerLost(Exception):
     """A worker ended in the middle of a task; the words say how."""
 
 
-class WorkerPool(Engine, abc.ABC):
+class WorkerPool(Engine):
     """Workers that may be lost, by number: the loop of the engines that have them.
 
     `_free` holds the numbers of the workers that can be given a task now. `_prepare` has workers for a

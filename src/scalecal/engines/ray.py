@@ -44,6 +44,7 @@ class OnRay(WorkerPool):
         has = self._ray.cluster_resources()
         self.gpus = has.get("GPU", 0) > 0 if num_gpus is None else num_gpus > 0
         kind, asked = ("GPU", num_gpus) if self.gpus else ("CPU", workers)
+        self._needs = {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_cpus": 1}
         self.workers = asked or int(has.get(kind, 0))
         if not self.workers:
             self._disconnect()
@@ -90,10 +91,6 @@ class OnRay(WorkerPool):
         self._actors.clear()
         self._starting.clear()
         self._free.clear()
-
-    @property
-    def _needs(self) -> dict[str, int]:
-        return {"num_gpus": 1, "num_cpus": 1} if self.gpus else {"num_cpus": 1}
 
     def _replace(self, worker: int) -> None:
         self._ray.kill(self._actors[worker])

@@ -181,7 +181,7 @@ class Evaluation:
         if self.core["kind"] == "files":
             kept = ("audits", "differences", "verdict", "lead", "paragraphs")
             return dict(plain({key: self.core[key] for key in kept} | {"notes": self.notes}))
-        return dict(plain(extract(self.core, self.audit)))
+        return dict(plain(extract(self.core, self.core["judged"], self.audit)))
 
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the extract as JSON text, and write it to `path` where one is given."""
@@ -228,15 +228,23 @@ class Evaluation:
         return audit_drawing(self.audit).figure()
 
 
-def extract(core: Facts, audit: Audit) -> dict[str, Any]:
-    """What ``audit.json`` holds: the numbers of every stratum, and what is said of them."""
+def extract(core: Facts, method: str, audit: Audit) -> dict[str, Any]:
+    """What ``audit.json`` holds of a method: the numbers of every stratum, and what is said of them.
+
+    What is said of an evaluation is said of the method it judges; any other method has its own verdict.
+    """
+    found = {**core["verdict"], "answers": core["lead"]}
+    sentences = words.sentences(core)
+    if method != core["judged"]:
+        found = core["audits"][method]["verdict"]
+        sentences = words.verdict_sentences(found, found["answers"])
     return {
         "strata": audit.rows,
         "difficulty": audit.difficulty,
         "references": audit.references,
         "decision": decision_rows(audit, CHOSEN),
-        "verdict": {**core["verdict"], "answers": core["lead"]},
-        "sentences": words.sentences(core),
+        "verdict": found,
+        "sentences": sentences,
         "notes": audit.notes,
         "meta": audit.meta,
     }

@@ -165,7 +165,7 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
         ending = ""
         if evaluation.results is not None:
             ending = f"_{method.replace('/', '_')}"
-        write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, audit)))
+        write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, method, audit)))
         write_csv(decision_frame(audit), folder / f"decision{ending}.csv")
         # Diagrams of the first strata, and of all cases against votes.
         panels = [

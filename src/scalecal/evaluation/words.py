@@ -586,9 +586,13 @@ def put_into_words(facts: dict[str, Any]) -> None:
 
 def sentences(facts: Facts) -> list[str]:
     """Every sentence on an evaluation, in order: headline, three answers, paragraphs."""
-    found = facts["verdict"]
-    answers = [f"{a['question']} {a['heading']}. {a['text']}" for a in facts["lead"]]
-    return [f"{found['word'].upper()}: {found['headline']}", *answers, *facts["paragraphs"]]
+    return [*verdict_sentences(facts["verdict"], facts["lead"]), *facts["paragraphs"]]
+
+
+def verdict_sentences(found: Facts, answers: Sequence[Mapping[str, str]]) -> list[str]:
+    """The headline of a verdict with its badge, and the answers as sentences."""
+    said = [f"{a['question']} {a['heading']}. {a['text']}" for a in answers]
+    return [f"{found['word'].upper()}: {found['headline']}", *said]
 
 
 def _calibration_paragraph(facts: Facts) -> str:

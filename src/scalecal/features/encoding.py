@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, check_choice, library
+from scalecal.checks import InputError, LazyModule, check_choice, library
+from scalecal.encoders import Encoder, LoadedEncoder, get_encoder, load_encoder
 from scalecal.engines.local import cores
 from scalecal.features.image_rows import Piece, RowPool, read_rows
 from scalecal.features.transforms import DeviceTransform, short_products
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     import torch
 
     from scalecal.datasets.image_sets import ImageSet
-    from scalecal.encoders import Encoder, LoadedEncoder
+else:
+    torch = LazyModule("torch")
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 COMPILE = ("auto", "on", "off")
@@ -74,7 +76,7 @@ class EncodingOptions:
 
 def pick_device(device: str | None = None) -> str:
     """Return the device to use: the one named, else CUDA, else MPS, else the CPU."""
-    torch = library("torch", "extraction")
+    library("torch", "extraction")
     available = {
         "cuda": torch.cuda.is_available(),
         "mps": torch.backends.mps.is_available(),
@@ -96,8 +98,6 @@ def pick_precision(precision: str, device: str) -> str:
         return precision
     if not device.startswith("cuda"):
         return "fp32"
-    import torch
-
     major, _ = torch.cuda.get_device_capability(device)
     if major >= 8:
         return "bf16"
@@ -119,7 +119,6 @@ def pick_compile(compile: str, encoder: LoadedEncoder, n_images: int) -> bool:
 
 def operations(encoder: LoadedEncoder) -> float:
     """Floating-point operations of matrix products and convolutions for one image; 0 if unknown."""
-    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     crop = encoder.preprocess.crop
@@ -135,7 +134,6 @@ def compiled(module: torch.nn.Module) -> torch.nn.Module:
     The blocks of a network are alike, so that compiling one serves all: the start takes a fraction
     of what the whole network's would. A network without repeated blocks is compiled whole.
     """
-    import torch
     import torch._dynamo
     import torch._inductor.config
 
@@ -167,8 +165,6 @@ def load_anywhere(
     encoder: str | Encoder | LoadedEncoder, *, device: str, **options: Any
 ) -> LoadedEncoder:
     """Load an encoder given by name, by record, or loaded already."""
-    from scalecal.encoders import LoadedEncoder, get_encoder, load_encoder
-
     if isinstance(encoder, LoadedEncoder):
         if options["weights"] is not None:
             raise InputError("weights are given, but the encoder is loaded already")
@@ -192,8 +188,6 @@ class Network:
     """An encoder set up for one set of options: transform, number type, memory layout."""
 
     def __init__(self, encoder: LoadedEncoder, options: EncodingOptions) -> None:
-        import torch
-
         self.dim = encoder.record.dim
         self._checked = encoder.checked
         self.options = options
@@ -219,8 +213,6 @@ class Network:
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
         """Embed a normalised batch; float32 comes back."""
-        import torch
-
         n = len(batch)
         if self.options.compile and n < self.options.batch_size:
             # One shape only: each new one would be compiled again.
@@ -297,12 +289,12 @@ def encode_shards(
             run(images, ranges, encoder, network, workers or cores(), strict)
         ) as batches,
     ):
-        for batch in batches:
-            parts.append(batch.features)
-            skipped += batch.skipped
-            rows += batch.rows
+        for done, features, unread in batches:
+            parts.append(features)
+            skipped += unread
+            rows += done
             if on_batch is not None:
-                on_batch(batch.rows)
+                on_batch(done)
             start, stop = waiting[0]
             if rows == stop - start:
                 yield EncodedShard(start, stop, np.concatenate(parts), skipped)
@@ -310,13 +302,8 @@ def encode_shards(
                 parts, skipped, rows = [], [], 0
 
 
-@dataclass
-class _EncodedBatch:
-    """The embeddings of the readable images of a few rows."""
-
-    rows: int
-    features: NDArray[np.float32]
-    skipped: list[Skipped]
+_EncodedBatch = tuple[int, NDArray[np.float32], list[Skipped]]
+"""A number of rows, and of their images the embeddings of those that could be read and the others."""
 
 
 def _on_cpu(
@@ -327,8 +314,6 @@ def _on_cpu(
     workers: int,
     strict: bool,
 ) -> Generator[_EncodedBatch]:
-    import torch
-
     def embed(start: int, stop: int) -> _EncodedBatch:
         piece = read_rows(images, start, stop, encoder.preprocess, strict)
         features = np.empty((0, network.dim), np.float32)
@@ -336,7 +321,7 @@ def _on_cpu(
             with torch.inference_mode():
                 batch = network.transform(torch.from_numpy(np.stack(list(piece.images))))
                 features = network(batch).numpy()
-        return _EncodedBatch(stop - start, features, piece.skipped)
+        return stop - start, features, piece.skipped
 
     threads = torch.get_num_threads()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
@@ -368,10 +353,10 @@ _BYTES_AHEAD = 1 << 31
 
 @dataclass
 class _HostBatch:
-    """One batch in (pinned) memory, its images grouped by size; `places` are rows of the batch."""
+    """One batch in (pinned) memory, its images grouped by size, each group with its rows of the batch."""
 
     rows: int
-    groups: Sequence[tuple[torch.Tensor, torch.Tensor | None]]
+    groups: Sequence[tuple[torch.Tensor, torch.Tensor]]
     n: int
     skipped: list[Skipped]
 
@@ -382,8 +367,6 @@ class _HostBatch:
 
 def _gather(pieces: Iterable[Piece], rows: int, pin: bool) -> _HostBatch:
     """Copy pieces into one tensor per image size; no copy order can change a result."""
-    import torch
-
     skipped: list[Skipped] = []
     main: torch.Tensor | None = None
     main_places: list[int] = []
@@ -403,8 +386,6 @@ def _gather(pieces: Iterable[Piece], rows: int, pin: bool) -> _HostBatch:
             n += 1
     if main is None:
         return _HostBatch(rows, [], 0, skipped)
-    if not others:
-        return _HostBatch(rows, [(main[:n], None)], n, skipped)
     groups = [(main[: len(main_places)], torch.tensor(main_places))]
     for shape, placed in others.items():
         host = torch.empty((len(placed), *shape), dtype=torch.uint8, pin_memory=pin)
@@ -468,8 +449,6 @@ def _on_accelerator(
     workers: int,
     strict: bool,
 ) -> Generator[_EncodedBatch]:
-    import torch
-
     device = network.device
     cuda = device.type == "cuda"
     copies: Any = torch.cuda.Stream(device) if cuda else None  # type: ignore[no-untyped-call]
@@ -492,7 +471,6 @@ def _on_accelerator(
             return network(network.transform(moved[0][0]))
         ready = torch.empty((batch.n, 3, crop, crop), device=device)
         for pixels, places in moved:
-            assert places is not None
             ready[places.to(device)] = network.transform(pixels)
         return network(ready)
 
@@ -500,7 +478,7 @@ def _on_accelerator(
         event, host, rows, skipped = launched.popleft()
         if event is not None:
             event.synchronize()
-        return _EncodedBatch(rows, host.numpy(), skipped)
+        return rows, host.numpy(), skipped
 
     try:
         for batch in incoming:

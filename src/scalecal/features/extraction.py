@@ -15,7 +15,7 @@ import os
 import platform
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.checks import InputError, check_choice, check_positive_int
+from scalecal.checks import InputError, LazyModule, check_choice, check_positive_int
 from scalecal.engines import Engine, Worker, open_engine
 from scalecal.engines.local import cores
 from scalecal.features.encoding import (
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
     from scalecal.encoders import Encoder, LoadedEncoder
 
+torch: Any = LazyModule("torch")
+
 # The largest batch tried on an accelerator: past it no encoder of the paper gains speed.
 LARGEST_BATCH = 512
 # On a CPU small batches stay in the cache.
@@ -77,8 +79,16 @@ class ExtractionSetup:
     machine: str
 
 
+@dataclass(frozen=True)
+class Station:
+    """What a worker keeps from task to task: its encoder, and the threads it may use."""
+
+    encoder: LoadedEncoder
+    threads: int
+
+
 def make_setup(
-    encoder: LoadedEncoder,
+    station: Station,
     *,
     images: ImageSet,
     precision: str,
@@ -90,6 +100,7 @@ def make_setup(
 
     `images` is a sample of the `n_images`.
     """
+    encoder = station.encoder
     device = encoder.device
     chosen = pick_precision(precision, device)
     options = EncodingOptions(device, chosen, 0, pick_compile(compile, encoder, n_images))
@@ -101,8 +112,6 @@ def make_setup(
 
 def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOptions) -> int:
     """Return the largest power of two of images that passes through the encoder."""
-    import torch
-
     crop = encoder.preprocess.crop
     shape: tuple[int, ...] = (crop, crop, 3)
     for row in range(len(images)):
@@ -128,8 +137,6 @@ def _fitting_batch(images: ImageSet, encoder: LoadedEncoder, options: EncodingOp
 
 def halved(size: int, name: str) -> int:
     """Return half a batch size that was too large, or say that not even one image fits."""
-    import torch
-
     if size == 1:
         raise InputError(
             f"{name!r} does not fit into the memory with a single image. "
@@ -141,8 +148,6 @@ def halved(size: int, name: str) -> int:
 
 
 def _describe_machine(options: EncodingOptions) -> str:
-    import torch
-
     device = options.device
     if device.startswith("cuda"):
         device = f"{device} {torch.cuda.get_device_name(device)}"
@@ -158,26 +163,16 @@ LONGEST_RUN = 16
 TASKS_PER_WORKER = 8
 
 
-@dataclass(frozen=True)
-class Station:
-    """What a worker keeps from task to task: its encoder, and the threads it may use."""
-
-    encoder: LoadedEncoder
-    threads: int
-
-
-@dataclass(frozen=True)
-class Loader:
-    """How a worker gets its encoder: by name, by record, or as it is."""
-
-    encoder: str | Encoder | LoadedEncoder
-    device: str | None
-    options: dict[str, Any]
-
-    def __call__(self, worker: Worker) -> Station:
-        """Load the encoder on the worker's own card, else on the device that was named."""
-        where = pick_device(worker.device or self.device)
-        return Station(load_anywhere(self.encoder, device=where, **self.options), worker.threads)
+def load_station(
+    worker: Worker,
+    *,
+    encoder: str | Encoder | LoadedEncoder,
+    device: str | None,
+    options: dict[str, Any],
+) -> Station:
+    """Load an encoder on the worker's own card, else on the device that was named."""
+    where = pick_device(worker.device or device)
+    return Station(load_anywhere(encoder, device=where, **options), worker.threads)
 
 
 @dataclass(frozen=True)
@@ -201,10 +196,9 @@ class Finished:
 
 @dataclass(frozen=True)
 class Shards:
-    """One task: neighbouring shards, as (number, rows), and their images alone; `start` is the first."""
+    """One task: neighbouring shards, as (number, first row, one past the last), and their images alone."""
 
-    numbers: tuple[tuple[int, int], ...]
-    start: int
+    shards: Sequence[tuple[int, int, int]]
     images: ImageSet
     options: EncodingOptions
     folder: Folder
@@ -217,21 +211,20 @@ class Shards:
         Where the folder is not seen, one shard is sent back; the caller will ask for the others.
         """
         here = (self.folder.path / self.folder.mark).exists()
+        first = self.shards[0][1]
         done: list[Finished] = []
         todo: list[tuple[int, int, int]] = []
-        place = 0
-        for number, rows in self.numbers:
-            if here and shard_note(self.folder.path, number, rows) is not None:
+        for number, start, stop in self.shards:
+            if here and shard_note(self.folder.path, number, start, stop) is not None:
                 # By a worker that was lost after it had written.
-                done.append(Finished(number, rows))
+                done.append(Finished(number, stop - start))
             else:
-                todo.append((number, place, place + rows))
-            place += rows
+                todo.append((number, start, stop))
         if not here:
             del todo[1:]
         encoded = encode_shards(
             self.images,
-            [(start, stop) for _, start, stop in todo],
+            [(start - first, stop - first) for _, start, stop in todo],
             station.encoder,
             replace(self.options, device=station.encoder.device),
             workers=self.threads or station.threads,
@@ -239,21 +232,20 @@ class Shards:
         )
         with contextlib.closing(encoded):
             for (number, _, _), shard in zip(todo, encoded, strict=True):
-                done.append(self._finish(number, shard, here))
+                done.append(self._finish(number, shard, here, first))
         return done
 
-    def _finish(self, number: int, shard: EncodedShard, here: bool) -> Finished:
+    def _finish(self, number: int, shard: EncodedShard, here: bool, first: int) -> Finished:
         rows = shard.stop - shard.start
-        skipped = tuple(replace(s, row=s.row + self.start) for s in shard.skipped)
+        skipped = tuple(replace(s, row=s.row + first) for s in shard.skipped)
         if not here:
             with np.errstate(over="ignore"):  # an overflow is found, and named, when it is written
                 features = shard.features.astype(self.folder.dtype)
             return Finished(number, rows, features, skipped)
-        left_out = {s.row - shard.start for s in shard.skipped}
-        ids = [str(name) for name in self.images.cases.ids[shard.start : shard.stop]]
-        kept = [name for row, name in enumerate(ids) if row not in left_out]
+        ids = self.images.cases.ids[shard.start : shard.stop]
+        start = first + shard.start
         path, dtype = self.folder.path, self.folder.dtype
-        write_shard(path, number, shard.features, kept, skipped, dtype=dtype)
+        write_shard(path, number, shard.features, ids, skipped, start=start, dtype=dtype)
         return Finished(number, rows)
 
 
@@ -276,11 +268,11 @@ def _marked(store: StoreWriter) -> Iterator[Folder]:
 
 def encode_on(
     engine: Engine,
+    *,
     store: StoreWriter,
     images: ImageSet,
-    loader: Loader,
+    loader: Callable[[Worker], Station],
     options: EncodingOptions,
-    *,
     threads: int | None,
     strict: bool,
     advance: Callable[[int], object],
@@ -292,8 +284,7 @@ def encode_on(
         while missing:
             tasks = (
                 Shards(
-                    tuple((number, stop - start) for number, start, stop in run),
-                    run[0][1],
+                    run,
                     images.take(slice(run[0][1], run[-1][2])),
                     options,
                     folder,
@@ -327,17 +318,6 @@ def _runs(missing: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple
         run.append(shard)
     if run:
         yield run
-
-
-def _ask(station: Station, question: Callable[[LoadedEncoder], Any]) -> Any:
-    return question(station.encoder)
-
-
-def ask_one(engine: Engine, question: Callable[[LoadedEncoder], Any], loader: Loader) -> Any:
-    """Have one worker answer ``question(encoder)``."""
-    task = partial(_ask, question=question)
-    ((_, answer),) = engine.run(_perform, [task], setup=loader, final=out_of_memory)
-    return answer
 
 
 # Shards that may wait for the disk before the encoder does: memory holds no more.
@@ -461,8 +441,10 @@ def extract(
     path = Path(out)
     if dtype is None:
         dtype = "float32" if weights == "random" else "float16"
-    requested = batch_size
-    note = {"form": images.about.form}
+    note: dict[str, Any] = {"form": images.about.form}
+    if batch_size is not None:
+        # A run that had to halve its batch is gone on with by the same command.
+        note["requested_batch_size"] = batch_size
     # A folder that was begun keeps what was settled; one that holds nothing settles nothing.
     if (path / MANIFEST).exists() and holds_shards(path):
         stored = read_manifest(path)
@@ -489,15 +471,12 @@ def extract(
         "token": token,
     }
     with contextlib.ExitStack() as stack:
-        run: Callable[[StoreWriter, EncodingOptions, Progress], None]
+        run: Callable[..., None]
         if engine == "local" and not num_gpus:
             loaded = load_anywhere(encoder, device=pick_device(device), **load)
-            setup = settle(loaded)
             threads = workers or cores()
-
-            def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:
-                _run(store, images, loaded, options, workers, strict, bar)
-
+            setup = settle(Station(loaded, threads))
+            run = partial(_run, images=images, encoder=loaded, workers=workers, strict=strict)
         else:
             if isinstance(engine, str):
                 no_gpu = device is not None and not device.startswith("cuda")
@@ -512,23 +491,12 @@ def extract(
                 )
                 # Without GPUs `workers` is the number of actors.
                 workers = workers if engine.gpus else None
-            team = engine
-            loader = Loader(encoder, device, load)
-            setup = ask_one(team, settle, loader)
-            threads = team.workers
-
-            def run(store: StoreWriter, options: EncodingOptions, bar: Progress) -> None:
-                encode_on(
-                    team,
-                    store,
-                    images,
-                    loader,
-                    options,
-                    threads=workers,
-                    strict=strict,
-                    advance=bar.advance,
-                )
-
+            loader = partial(load_station, encoder=encoder, device=device, options=load)
+            ((_, setup),) = engine.run(_perform, [settle], setup=loader, final=out_of_memory)
+            threads = engine.workers
+            run = partial(
+                encode_on, engine, images=images, loader=loader, threads=workers, strict=strict
+            )
         store = stack.enter_context(
             StoreWriter(
                 path,
@@ -543,7 +511,7 @@ def extract(
         if not store.complete:
             name = engine if isinstance(engine, str) else type(engine).__name__
             store.log(f"engine: {name}, {setup.machine}, {threads} workers")
-            _fill(store, setup, images.about.form, requested, run, progress)
+            _fill(store, setup, run, progress)
         manifest = store.finish()
     return ExtractionResult(manifest["n"], manifest["n_skipped"], path)
 
@@ -580,9 +548,7 @@ def _stored_table(images: ImageSet) -> pd.DataFrame:
 def _fill(
     store: StoreWriter,
     setup: ExtractionSetup,
-    form: str,
-    asked: int | None,
-    run: Callable[[StoreWriter, EncodingOptions, Progress], None],
+    run: Callable[..., None],
     progress: bool,
 ) -> None:
     """Do the missing shards; after an out-of-memory error all of them, with half the batch."""
@@ -591,7 +557,7 @@ def _fill(
     with Progress(store.n_images, store.n_images - left, show=progress) as bar:
         while True:
             try:
-                run(store, options, bar)
+                run(store=store, options=options, advance=bar.advance)
                 break
             except KeyboardInterrupt:
                 store.log("interrupted")
@@ -601,23 +567,21 @@ def _fill(
                     raise
             # Outside the handler: the error's frames would hold the memory that ran out.
             smaller = halved(options.batch_size, setup.record.name)
-            note: dict[str, Any] = {"form": form}
-            if asked is not None:
-                note["requested_batch_size"] = asked
-            store.restart(note, batch_size=smaller)
+            store.restart(batch_size=smaller)
             options = replace(options, batch_size=smaller)
             bar.restart()
         store.log(f"{left} images left at the start, {bar.speed:.1f} images/s")
 
 
 def _run(
+    *,
     store: StoreWriter,
     images: ImageSet,
     encoder: LoadedEncoder,
     options: EncodingOptions,
     workers: int | None,
     strict: bool,
-    bar: Progress,
+    advance: Callable[[int], object],
 ) -> None:
     """Encode the missing shards in order and write each while the next is under way."""
     missing = store.missing()
@@ -628,7 +592,7 @@ def _run(
         options,
         workers=workers,
         strict=strict,
-        on_batch=bar.advance,
+        on_batch=advance,
     )
     writes: deque[Future[None]] = deque()
     # Leaving the executor waits for it, after an error too: a finished shard is worth keeping.

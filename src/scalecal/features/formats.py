@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from scalecal.checks import InputError, in_file, library, rows
@@ -39,9 +40,6 @@ from scalecal.io.features import case_roles, matrix_from_npz, matrix_from_table
 from scalecal.io.input_columns import NamedColumns, some
 from scalecal.io.tables import read_table
 from scalecal.limits import check_limit
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FEATURE_FOLDER = re.compile(r"(?:slide_)?features_(.+)")
 _EXTRA = "'scalecal[interop]'"
@@ -123,8 +121,6 @@ def format_of(path: Path) -> str:
 
 def _row_numbers(n: int) -> pd.Series[str]:
     """Ids of rows that have no names."""
-    import pandas as pd
-
     return pd.Series(np.arange(n).astype(str), dtype="string")
 
 
@@ -159,8 +155,6 @@ class _SlideFile:
 
 
 def _from_trident(path: Path) -> ForeignFeatures:
-    import pandas as pd
-
     files = sorted(path.rglob("*.h5")) if path.is_dir() else [check_file(path, "an HDF5 file")]
     if not files:
         raise InputError(f"{path} holds no HDF5 files (*.h5)")
@@ -211,8 +205,6 @@ def _from_trident(path: Path) -> ForeignFeatures:
 
 def _read_slide(file: Path) -> _SlideFile:
     """Read all of a file but its features."""
-    import pandas as pd
-
     name = file.stem
     try:
         name.encode()
@@ -261,8 +253,6 @@ def _home(folder: Path) -> Path:
 
 
 def _from_eva(path: Path) -> ForeignFeatures:
-    import pandas as pd
-
     listed = path / "manifest.csv"
     manifest = read_table(listed, text=["origin", "embeddings", "wsi_id"])
     for column in ("origin", "embeddings"):
@@ -345,8 +335,6 @@ def is_zarr(path: Path) -> bool:
 
 def _from_zarr(path: Path) -> ForeignFeatures:
     """Read a Zarr array of shape (n, d), or a group with such an array ``X`` and others beside it."""
-    import pandas as pd
-
     _refuse_pickles(path)
     opened = _open_zarr(path)
     X, table = opened, pd.DataFrame()
@@ -436,8 +424,6 @@ def _from_spatialdata(path: Path, encoder: str | None = None) -> ForeignFeatures
 
 def _from_spatialdata_slides(path: Path, encoder: str | None = None) -> ForeignFeatures:
     """Read the features of whole slides that LazySlide's ``feature_aggregation`` left in the stores."""
-    import pandas as pd
-
     stores, tables = _tables(path, encoder)
     rows_of = {store: _slide_row(store, table) for store, table in zip(stores, tables, strict=True)}
     dim = one_dim({store: len(row) for store, row in rows_of.items()})
@@ -605,8 +591,6 @@ def _join_tables(
     encoder: str | None = None,
 ) -> ForeignFeatures:
     """Put tables one after the other; rows of a slide have its name in their ids and as their group."""
-    import pandas as pd
-
     frames = []
     for table, ids, slide in zip(tables, names, slides, strict=True):
         if slide:
@@ -640,8 +624,6 @@ def _files(path: Path) -> list[Path]:
 
 def _read_frame(group: Any, wanted: Callable[[str], bool], n: int, where: str) -> pd.DataFrame:
     """Read the names of `n` rows, as the index, and the wanted columns of a data frame."""
-    import pandas as pd
-
     order = np.asarray(group.attrs["column-order"]).astype(str).ravel().tolist()
     index = _attribute(group, "_index")
     columns = {name: _read_column(group, name, n, where) for name in order if wanted(name)}
@@ -650,8 +632,6 @@ def _read_frame(group: Any, wanted: Callable[[str], bool], n: int, where: str) -
 
 def _read_column(group: Any, name: str, n: int | None, where: str) -> Any:
     """Read a column of `n` values (of any number: None) as NumPy or pandas holds it."""
-    import pandas as pd
-
     what = f"{where}/{name}"
     element = _member(group, name, where)
     if hasattr(element, "shape"):

@@ -264,7 +264,7 @@ _THREADS_SUFFICE = 4
 _ROWS_PER_PROCESS = 128
 
 
-class RowPool:
+class RowPool(contextlib.AbstractContextManager["RowPool"]):
     """Read rows of an image set, several ranges at a time; a context manager.
 
     With many workers and many image files, every thread has a process that decodes for it (see
@@ -289,9 +289,6 @@ class RowPool:
         self._own = threading.local()
         self._processes: list[DecodingProcess] = []
         self._pool = ThreadPoolExecutor(workers, "rows", initializer=self._begin)
-
-    def __enter__(self) -> RowPool:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self._pool.shutdown(cancel_futures=True)

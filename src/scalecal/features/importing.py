@@ -32,8 +32,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from scalecal.cases import Cases
@@ -54,10 +56,6 @@ from scalecal.io.input_columns import NamedColumns, as_ids, join
 from scalecal.io.store import file_hash
 from scalecal.io.tables import read_arrow
 from scalecal.limits import check_limit
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 MATCHES = ("id", "group")
 
@@ -177,8 +175,6 @@ def _read_cases(
     table: pd.DataFrame, labels: Path | None, votes: Path | None, match: str, source: str
 ) -> tuple[Cases, dict[str, NDArray[Any]]]:
     """Cases with labels and votes joined by `match`, and the further columns of the tables."""
-    import pyarrow as pa
-
     if match == "group" and "group" not in table:
         raise InputError(f"{source} has no groups, so match must be 'id'")
     columns = _as_columns(pa.Table.from_pandas(table, preserve_index=False), source)

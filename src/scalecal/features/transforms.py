@@ -28,10 +28,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scalecal.checks import LazyModule
+
 if TYPE_CHECKING:
     import torch
 
     from scalecal.encoders.record import Preprocessing
+else:
+    torch = LazyModule("torch")
 
 _WEIGHT_BITS = 22  # Pillow's weights for 8-bit images are whole multiples of 2^-22.
 _SHORT_BITS = 11  # Significant bits of TF32.
@@ -115,8 +119,6 @@ class _Split:
 
 def _split(matrix: NDArray[np.float64], device: torch.device) -> _Split:
     """Split weights that are whole multiples of 2^-22."""
-    import torch
-
     for bits in _LOWER_BITS:
         short = bits == _SHORT_BITS
         unit = 2.0 ** (bits - _WEIGHT_BITS)
@@ -135,8 +137,6 @@ def _split(matrix: NDArray[np.float64], device: torch.device) -> _Split:
 @contextlib.contextmanager
 def short_products(allow: bool) -> Iterator[None]:
     """Say whether a CUDA card's matrix units may multiply float32 by its eleven leading bits (TF32)."""
-    import torch
-
     matmul, convolution = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allow
     try:
@@ -178,8 +178,6 @@ class DeviceTransform:
         resized: bool = False,
         channels_last: bool = False,
     ) -> None:
-        import torch
-
         self.preprocess = preprocess
         self.resized = resized
         self._device = torch.device(device)
@@ -210,8 +208,6 @@ class DeviceTransform:
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """Return float32 (n, 3, crop, crop) of uint8 (n, height, width, 3)."""
-        import torch
-
         if self.resized:
             unit = images.permute(0, 3, 1, 2).contiguous(memory_format=self._layout)
             return unit.float().div_(255).sub_(self._mean).div_(self._std)

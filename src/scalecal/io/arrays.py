@@ -19,9 +19,11 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import DTypeLike, NDArray
 
-from scalecal.checks import InputError, library
+from scalecal.checks import InputError, LazyModule, library
 from scalecal.io.boundary import reading
 from scalecal.limits import check_limit
+
+h5py: Any = LazyModule("h5py")
 
 MAPPED_BYTES = 1 << 28
 """Below this an array is simply read: a map of a file that is replaced later would crash."""
@@ -107,11 +109,7 @@ class Npz:
             if name in self._members:
                 raise InputError(f"{path} holds two arrays called {name!r}: save it again")
             self._members[name] = info
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the arrays."""
-        return tuple(self._members)
+        self.names = tuple(self._members)
 
     def read(self, name: str) -> NDArray[Any]:
         """Return an array in the machine's byte order; a large one that is stored plainly is mapped."""
@@ -182,8 +180,6 @@ def open_hdf5(path: str | Path) -> Any:
 
 def need_array(file: Any, key: str, path: Path) -> Any:
     """Return an array of numbers that lies whole in an open HDF5 file, or fail naming what there is."""
-    import h5py
-
     what = f"{path}: {key!r}"
     with reading(path, "an HDF5 file", advice=_SAVE_AGAIN, checked=True):
         array = file
@@ -202,8 +198,6 @@ def _open_own(group: Any, name: bytes, path: Path) -> Any:
 
     Refuses links, and arrays of which a part lies in other files.
     """
-    import h5py
-
     # Asked of the link itself: `in` and `get` would follow it.
     if not isinstance(group, h5py.Group) or not group.id.links.exists(name):
         return None
@@ -288,8 +282,6 @@ def check_heaps(path: Path) -> None:
 
 def check_own(file: Any, keys: Sequence[str], path: Path) -> None:
     """Refuse an open HDF5 file of which anything below `keys` is a link or lies in another file."""
-    import h5py
-
     seen: set[Any] = set()
 
     def walk(group: Any, names: Sequence[bytes]) -> None:

@@ -27,6 +27,7 @@ from scalecal.checks import (
     Float,
     InputError,
     Int,
+    LazyModule,
     ScalecalWarning,
     as_rng,
     check_choice,
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     Ids = pd.api.extensions.ExtensionArray | None
+
+pa: Any = LazyModule("pyarrow")
 
 ROUNDED = 0.01
 """How far from 1 the probabilities of a row of a file may sum, as rounding to two or more decimals
@@ -378,21 +381,14 @@ def open_votes(
     path: str | Path, *, columns: Mapping[str, str] | None = None, n_raters: int | None = None
 ) -> NamedColumns:
     """Return what `read_votes` reads as a table that can be joined to others."""
-    import pyarrow as pa
-
     cases = read_votes(path, columns=columns, n_raters=n_raters)
     assert cases.votes is not None
-    table = pa.table({"id": pa.array(cases.ids), **vote_columns(cases.votes, cases.classes)})
-    return NamedColumns(table, Path(path).name, tuple(table.column_names))
-
-
-def vote_columns(counts: Int, classes: Sequence[str]) -> dict[str, Any]:
-    """Return counts of votes as the columns of a table, by role; without classes, of the second of two."""
-    import pyarrow as pa
-
-    if not classes:
-        return {"votes": pa.array(counts[:, 1]), "n_raters": pa.array(counts.sum(axis=1))}
-    return {f"votes_{name}": pa.array(counts[:, c]) for c, name in enumerate(classes)}
+    parts = {"id": pa.array(cases.ids)}
+    for c, name in enumerate(cases.classes):
+        parts[f"votes_{name}"] = pa.array(cases.votes[:, c])
+    if not cases.classes:
+        parts |= {"votes": pa.array(cases.votes[:, 1]), "n_raters": pa.array(cases.readers)}
+    return NamedColumns(pa.table(parts), Path(path).name, tuple(parts))
 
 
 def without_empty_columns(cases: Cases) -> Cases:
@@ -945,8 +941,6 @@ def _common_table(
 
 def _overlay(tables: Mapping[str, NamedColumns]) -> tuple[NamedColumns, list[str]]:
     """One table of what the files say of the same rows, and notes; contradictions are refused."""
-    import pyarrow as pa
-
     first = next(iter(tables.values()))
     parts: dict[str, Any] = {"id": first.table.column("id")}
     notes = []

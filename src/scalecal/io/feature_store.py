@@ -203,17 +203,14 @@ class ShardedArray:
         Number type of all of them.
     """
 
+    ndim = 2
+
     def __init__(self, files: list[Path], counts: list[int], dim: int, dtype: DTypeLike) -> None:
         self.dtype = np.dtype(dtype)
         self._files, self._counts = files, counts
         self._ends = np.cumsum(counts)
         self.shape = (int(self._ends[-1]), dim)
         self._maps: dict[int, NDArray[Any]] = {}
-
-    @property
-    def ndim(self) -> int:
-        """Always 2."""
-        return 2
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -232,10 +229,6 @@ class ShardedArray:
         """Close the memory maps: what was read no longer counts as this process's memory."""
         self._maps.clear()
 
-    @cached_property
-    def _numbers(self) -> NDArray[np.int64]:
-        return np.arange(self.shape[0])
-
     def __getitem__(self, key: Any) -> NDArray[Any]:
         rows, columns = key, slice(None)
         if isinstance(key, tuple):
@@ -244,7 +237,7 @@ class ShardedArray:
             start, stop, _ = rows.indices(self.shape[0])
             return self._span(start, stop)[:, columns]
         # Of the row numbers numpy takes and refuses what it would of the rows.
-        index = self._numbers[rows]
+        index = np.arange(self.shape[0])[rows]
         if index.ndim > 1:
             raise IndexError("index the rows with a number, a slice, a list of rows or a mask")
         if index.ndim == 0:
@@ -472,8 +465,8 @@ class Note(msgspec.Struct):
     skipped: list[tuple[int, str, str]]
 
 
-def shard_note(path: Path, shard: int, n_images: int) -> Note | None:
-    """Return the note of a shard of so many images that is there, whole; None where it must be made."""
+def shard_note(path: Path, shard: int, start: int, stop: int) -> Note | None:
+    """Return the note of a shard that is there, whole, of some rows; None where it must be made."""
     data, note_file = shard_files(path, shard)
     if not (data.is_file() and note_file.is_file()):
         return None
@@ -481,7 +474,9 @@ def shard_note(path: Path, shard: int, n_images: int) -> Note | None:
         note = read_document(note_file, Note)
     except InputError:
         return None
-    if note.rows + len(note.skipped) != n_images or data.stat().st_size != note.bytes:
+    if note.rows + len(note.skipped) != stop - start or data.stat().st_size != note.bytes:
+        return None
+    if not all(start <= row < stop for row, _, _ in note.skipped):
         return None
     return note
 
@@ -496,16 +491,20 @@ def write_shard(
     shard: int,
     features: NDArray[Any],
     ids: Sequence[str],
-    skipped: Sequence[Skipped] = (),
+    skipped: Sequence[Skipped],
     *,
-    dtype: str = "float16",
+    start: int,
+    dtype: str,
 ) -> None:
     """Write one shard of a folder begun by a `StoreWriter`; any process may do it.
 
+    `ids` are those of all its images, the first of which is row `start` of what `skipped` counts in.
     The bytes depend on nothing but the arguments, so two workers that make the same shard
     write the same file, and the last rename wins.
     """
-    array = cast_embeddings(features, dtype, ids)
+    left_out = {s.row - start for s in skipped}
+    kept = [str(name) for row, name in enumerate(ids) if row not in left_out]
+    array = cast_embeddings(features, dtype, kept)
     buffer = io.BytesIO()
     np.save(buffer, array)
     content = buffer.getbuffer()
@@ -582,7 +581,7 @@ def _open_plain(path: str, flags: int) -> int:
     return os.open(path, flags | guards, 0o666)
 
 
-class StoreWriter:
+class StoreWriter(contextlib.AbstractContextManager["StoreWriter"]):
     """Writes a feature folder, or goes on with one begun with the same settings; a context manager.
 
     Parameters
@@ -645,6 +644,8 @@ class StoreWriter:
         }
         self.path = path
         self.table = table
+        self.n_images = len(table)  # read or not
+        self.ranges = shard_ranges(self.n_images, self.settings["shard_rows"])
         self.complete = False
         self.damaged: tuple[str, ...] = ()
         self._began = False
@@ -658,9 +659,6 @@ class StoreWriter:
             with disk_errors(path):
                 (path / SHARDS).mkdir(exist_ok=True)
             self._stack = stack.pop_all()
-
-    def __enter__(self) -> StoreWriter:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()  # another run may take the folder up
@@ -725,8 +723,8 @@ class StoreWriter:
 
     def _set_changed_shards_aside(self) -> None:
         """Have shards of an unfinished folder made again that were changed since they were written."""
-        for shard, start, stop in self.shard_ranges():
-            note, data = self._note_of(shard, start, stop), self.path / shard_name(shard)
+        for shard, start, stop in self.ranges:
+            note, data = shard_note(self.path, shard, start, stop), self.path / shard_name(shard)
             if note is not None and file_hash(data) != note.sha256:
                 self.log(f"{data.name} is damaged: done again, the old kept as *.damaged")
                 set_aside(data)
@@ -740,50 +738,33 @@ class StoreWriter:
         with disk_errors(file), open(file, "a", encoding="utf-8", opener=_open_plain) as log:
             log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {line}\n")
 
-    @property
-    def n_images(self) -> int:
-        """Images in the set, read or not."""
-        return len(self.table)
-
-    def shard_ranges(self) -> list[tuple[int, int, int]]:
-        """Return (shard, first row, one past the last row) of every shard."""
-        return shard_ranges(self.n_images, self.settings["shard_rows"])
-
     def missing(self) -> list[tuple[int, int, int]]:
         """Return the shards that are not there yet."""
         if self.complete:
             return []
         return [
             (shard, start, stop)
-            for shard, start, stop in self.shard_ranges()
-            if self._note_of(shard, start, stop) is None
+            for shard, start, stop in self.ranges
+            if shard_note(self.path, shard, start, stop) is None
         ]
-
-    def _note_of(self, shard: int, start: int, stop: int) -> Note | None:
-        note = shard_note(self.path, shard, stop - start)
-        if note is None or not all(start <= row < stop for row, _, _ in note.skipped):
-            return None
-        return note
 
     def write_shard(
         self, shard: int, features: NDArray[Any], skipped: Sequence[Skipped] = ()
     ) -> None:
         """Write one shard: the embeddings of its images that could be read, in order."""
-        _, start, stop = self.shard_ranges()[shard]
+        _, start, stop = self.ranges[shard]
         expected = (stop - start - len(skipped), self.settings["dim"])
         if features.shape != expected:
             raise InputError(f"shard {shard} must have shape {expected}, got {features.shape}")
-        ids = self.table["id"].iloc[start:stop].astype(str).tolist()
-        left_out = {s.row - start for s in skipped}
-        kept = [name for row, name in enumerate(ids) if row not in left_out]
-        write_shard(self.path, shard, features, kept, skipped, dtype=self.settings["dtype"])
+        ids = self.table["id"].iloc[start:stop].tolist()
+        dtype = self.settings["dtype"]
+        write_shard(self.path, shard, features, ids, skipped, start=start, dtype=dtype)
 
-    def restart(self, note: Mapping[str, Any] | None = None, **changes: Any) -> None:
+    def restart(self, **changes: Any) -> None:
         """Throw the shards away and start again with other settings (a smaller batch, say)."""
         # Shards first: a kill between the two steps leaves an empty folder, never mixed shards.
         self._remove_shards()
         self.settings = {**self.settings, **changes}
-        self._note = dict(note or self._note)
         self._write_unfinished()
         self.log(f"restarted with {changes}")
 
@@ -803,8 +784,8 @@ class StoreWriter:
             return read_manifest(self.path)
         entries: list[dict[str, Any]] = []
         skipped: list[tuple[int, str, str]] = []
-        for shard, start, stop in self.shard_ranges():
-            note = self._note_of(shard, start, stop)
+        for shard, start, stop in self.ranges:
+            note = shard_note(self.path, shard, start, stop)
             if note is None:
                 raise InputError(
                     f"{self.path} is not finished: {len(self.missing())} shards are missing"
@@ -854,6 +835,6 @@ class StoreWriter:
         return {"file": name, "sha256": hashlib.sha256(content).hexdigest()}
 
     def _remove_shards(self) -> None:
-        for shard, _, _ in self.shard_ranges():
+        for shard, _, _ in self.ranges:
             for file in shard_files(self.path, shard):
                 file.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalecal.cases import Features
-from scalecal.checks import InputError, check_choice, check_feature_values, rows
+from scalecal.checks import InputError, LazyModule, check_choice, check_feature_values, rows
 from scalecal.io.arrays import check_cases, open_npz
 from scalecal.io.boundary import reading
 from scalecal.io.case_tables import (
@@ -37,10 +37,14 @@ from scalecal.io.input_columns import (
 from scalecal.io.store import file_hash
 from scalecal.io.tables import WHAT, column_names
 from scalecal.limits import check_limit
+from scalecal.splits import PARTS
 from scalecal.votes import Ties
 
+pa: Any = LazyModule("pyarrow")
+pc: Any = LazyModule("pyarrow.compute")
+pq: Any = LazyModule("pyarrow.parquet")
+
 NPZ_NAMES = {"X": "X", "label": "y"}
-SPLITS = ("train", "val", "test")
 
 
 def case_roles() -> tuple[str, ...]:
@@ -126,7 +130,7 @@ def read_features(
             cases = cases.grouped_by(group_regex)
         if cases.split is not None:
             for name in cases.split.names:
-                check_choice(name, SPLITS, f"column {table.names['split']!r}")
+                check_choice(name, PARTS, f"column {table.names['split']!r}")
             table.check_full("split", cases.split, "every case belongs to train, val or test")
     if cases.y is not None and cases.votes is None and (cases.y < 0).all():
         cases = replace(cases, y=None, classes=())
@@ -166,8 +170,6 @@ def choose_classes(
 
 
 def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns, FeatureFolder]:
-    import pyarrow as pa
-
     folder = load_features(path)
     frame = folder.table
     header = tuple(map(str, frame.columns))
@@ -193,8 +195,6 @@ def _from_folder(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColu
 
 def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:
     """Return X and the other arrays of an .npz as columns; nothing in it is unpickled."""
-    import pyarrow as pa
-
     names = {role: columns.get(role, NPZ_NAMES.get(role, role)) for role in roles_of("features")}
     arrays: dict[str, Any] = {}
     with open_npz(path) as archive:
@@ -264,8 +264,6 @@ def matrix_from_table(path: Path, columns: Mapping[str, str]) -> tuple[Any, Name
 
 
 def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
-    import pyarrow as pa
-
     prefix = table.names["X"]
     if table.has("X"):
         values = table.table.column("X")
@@ -298,8 +296,6 @@ def _matrix(table: NamedColumns) -> tuple[NDArray[Any], list[str]]:
 
 def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, str]:
     """Name the only list column of a Parquet file as X, where nothing else can be the embeddings."""
-    import pyarrow.parquet as pq
-
     if path.suffix.lower() != ".parquet" or "X" in columns:
         return columns
     what, advice = WHAT["parquet"]
@@ -313,17 +309,12 @@ def _with_list_column(path: Path, columns: Mapping[str, str]) -> Mapping[str, st
 
 
 def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     )
 
 
 def _from_lists(values: Any, column: str) -> NDArray[Any]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     lengths = pc.list_value_length(values).fill_null(0).to_numpy()
     odd = (lengths != np.bincount(lengths).argmax()) | (lengths == 0)
     if odd.any():
@@ -340,9 +331,7 @@ def _from_lists(values: Any, column: str) -> NDArray[Any]:
 
 
 def _check_matrix(X: Any) -> Iterator[str]:
-    """Fail at NaN, infinity, text or a matrix without rows or columns; note constant features."""
-    if X.dtype.kind not in "fiu":
-        raise InputError(f"X must hold numbers, got {X.dtype}")
+    """Fail at NaN, infinity or a matrix without rows or columns; note constant features."""
     n, d = X.shape
     if n == 0 or d == 0:
         raise InputError(f"X has {n} rows and {d} columns: at least one of each is needed")

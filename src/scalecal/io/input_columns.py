@@ -25,6 +25,7 @@ from scalecal.checks import (
     Float,
     InputError,
     Int,
+    LazyModule,
     Lines,
     check_probs,
     in_file,
@@ -45,6 +46,10 @@ from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
+else:
+    pd = LazyModule("pandas")
+pa: Any = LazyModule("pyarrow")
+pc: Any = LazyModule("pyarrow.compute")
 
 User = Literal["predictions", "stream", "votes", "features", "images"]
 Kind = Literal["id", "names", "numbers", "lists"]
@@ -459,9 +464,6 @@ class NamedColumns:
 
         The suffix is that of one of several columns: a class after "_", the number of a feature.
         """
-        import pandas as pd
-        import pyarrow as pa
-
         name = self.names[role] + suffix
         values = _plain(self.table.column(role + suffix), f"column {name!r}", "numbers")
         if _is_text(values.type):
@@ -503,8 +505,6 @@ class NamedColumns:
         """
         if not self.has(role + suffix):
             return None
-        import pyarrow as pa
-
         column = self.names[role] + suffix
         values = self.table.column(role + suffix)
         if isinstance(values, pa.ChunkedArray):
@@ -557,8 +557,7 @@ def check_headers(
     """
     known = tuple(column for header in headers.values() for column in header)
     for role, name in (columns or {}).items():
-        if role not in roles:
-            raise InputError(f"unknown column role {role!r}. Known: {', '.join(roles)}")
+        lookup(role, dict.fromkeys(roles), "column role")
         if not any(plays(role, name, column) for column in known):
             with in_file(" and ".join(headers)):
                 raise _missing(name, f"named as the {role} column", known)
@@ -643,9 +642,6 @@ def _by_role(table: Any, wanted: Mapping[str, str]) -> Any:
 
 def match_ids(ids: Any, others: Any) -> Int:
     """Return, for each id, its row among the others; -1 where it is not among them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = pc.index_in(pa.array(ids), value_set=pa.array(others))
     return np.asarray(found.fill_null(-1).to_numpy(), dtype=np.int64)
 
@@ -669,8 +665,6 @@ def join(
     NamedColumns, tuple of str
         The rows of the first table, and notes on what had no partner.
     """
-    import pyarrow as pa
-
     with other.messages():
         other.need("id", f"to join {table.file}")
         others = other.ids()
@@ -749,8 +743,6 @@ def _missing(name: str, use: str, header: Iterable[str], role: str | None = None
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -759,8 +751,6 @@ def _plain(values: Any, name: str, expected: str = "text or numbers") -> Any:
 
     Fails for lists, structures, maps, durations and whatever else is neither a name nor a number.
     """
-    import pyarrow as pa
-
     kind = values.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -775,8 +765,6 @@ def _plain(values: Any, name: str, expected: str = "text or numbers") -> Any:
 
 
 def _as_text(values: Any, name: str) -> Any:
-    import pyarrow as pa
-
     try:
         return values.cast(pa.string())
     except pa.ArrowException as error:
@@ -796,10 +784,6 @@ def as_ids(values: Any, name: str = "ids") -> pd.api.extensions.ExtensionArray:
     >>> list(as_ids(np.array([12.0, 7.0])))
     ['12', '7']
     """
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         values = np.asarray(values)
         values = pa.array(values.astype(str) if values.dtype.kind in "SU" else values)
@@ -823,8 +807,6 @@ def as_ids(values: Any, name: str = "ids") -> pd.api.extensions.ExtensionArray:
 
 def _whole_numbers(values: Any, name: str) -> Any:
     """Return ids that are floating-point numbers as whole numbers if all are; NaN is no id."""
-    import pyarrow as pa
-
     numbers = np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
     known = numbers[~np.isnan(numbers)]
     if (known != np.floor(known)).any():
@@ -840,10 +822,6 @@ def _whole_numbers(values: Any, name: str) -> Any:
 
 def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
     """Fail unless every case has an id of its own."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     refuse(np.asarray(ids.isna()), f"{name} must name every case, missing")
     hashes = np.empty(len(ids), dtype=np.uint64)
     # Hashes first: they take 8 bytes an id, where a table of the ids themselves takes far more.

@@ -22,18 +22,26 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from scalecal.checks import InputError, ScalecalWarning, library
+from scalecal.checks import InputError, LazyModule, ScalecalWarning, library
 from scalecal.io.boundary import check_file, failure, reading
 from scalecal.limits import check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
-PARQUET_SUFFIXES = (".parquet", ".pq")
-EXCEL_SUFFIXES = (".xlsx", ".xlsm")
-JSON_SUFFIXES = (".jsonl", ".ndjson")
+pa: Any = LazyModule("pyarrow")
+pacsv: Any = LazyModule("pyarrow.csv")
+pc: Any = LazyModule("pyarrow.compute")
+pq: Any = LazyModule("pyarrow.parquet")
+
 Kind = Literal["text", "parquet", "excel", "json"]
+
+SUFFIXES: Mapping[Kind, tuple[str, ...]] = {
+    "text": (".csv", ".tsv", ".txt"),
+    "parquet": (".parquet", ".pq"),
+    "excel": (".xlsx", ".xlsm"),
+    "json": (".jsonl", ".ndjson"),
+}
 
 FIRST_ROW: Mapping[Kind, tuple[str, int]] = {
     "text": ("line", 2),
@@ -110,7 +118,6 @@ def read_table(path: str | Path, *, text: Collection[str] = ("id",)) -> pd.DataF
     {'id': ['0012', '0013'], 'p': [0.25, 0.5]}
     """
     import pandas as pd
-    import pyarrow as pa
 
     texts = {pa.string(): pd.StringDtype("pyarrow"), pa.large_string(): pd.StringDtype("pyarrow")}
     frame: pd.DataFrame = read_arrow(path, text=text).to_pandas(types_mapper=texts.get)
@@ -158,9 +165,6 @@ def iterate_arrow(
     beforehand because those of the first piece need not be those of the last, so the file must be
     regular to its end.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path = Path(path)
     kind = table_kind(path)
     if kind not in ("text", "parquet"):
@@ -199,8 +203,6 @@ def column_names(path: str | Path) -> tuple[str, ...]:
     elif kind == "json":
         names = list(dict.fromkeys(key for row in _json_rows(path) for key in row))
     else:
-        import pyarrow.parquet as pq
-
         with _reading(path, "parquet"):
             names = pq.read_schema(path).names
     return _check_names(path, names)
@@ -252,14 +254,8 @@ def table_kind(path: Path) -> Kind:
     """What kind of table a file is, by its name; fails unless it can be opened at all."""
     path = check_file(path, "a CSV, TSV, Parquet, Excel or JSON Lines file")
     name = path.name.lower()
-    suffixes: dict[Kind, tuple[str, ...]] = {
-        "text": TEXT_SUFFIXES,
-        "parquet": PARQUET_SUFFIXES,
-        "excel": EXCEL_SUFFIXES,
-        "json": JSON_SUFFIXES,
-    }
     plain = name.removesuffix(".gz")
-    kinds = [kind for kind, ends in suffixes.items() if plain.endswith(ends)]
+    kinds = [kind for kind, ends in SUFFIXES.items() if plain.endswith(ends)]
     if not kinds or (plain != name and kinds[0] in ("parquet", "excel")):
         other = ""
         if name.endswith((".xls", ".xlsb", ".ods", ".numbers")):
@@ -283,8 +279,6 @@ def read_parquet(
     path: Path, columns: Sequence[str] | None = None, *, factors: Sequence[str] = ()
 ) -> Any:
     """Read a Parquet file (some columns of it), after a look at the memory that it declares."""
-    import pyarrow.parquet as pq
-
     wanted = column_names(path) if columns is None else columns
     # The file alone: `pq.read_table` would make columns of the names of its folders (a=1/t.parquet).
     with _reading(path, "parquet"), pq.ParquetFile(path, read_dictionary=list(factors)) as file:
@@ -299,8 +293,6 @@ def _usual(table: Any) -> Any:
 
     What pandas notes in a file is left out too: it would make the index of a column.
     """
-    import pyarrow as pa
-
     table = table.replace_schema_metadata(None)
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     for place, field in enumerate(table.schema):
@@ -312,8 +304,6 @@ def _usual(table: Any) -> Any:
 
 def _declared_bytes(file: Any, wanted: Collection[str]) -> int:
     """Bytes that some columns of a Parquet file take at least, by what its footer says of rows and types."""
-    import pyarrow as pa
-
     # Of the footer's other parts (`row_group(0).column(0)`) damaged ones end the process.
     fields = [field.type for field in file.schema_arrow if field.name in wanted]
     bits = sum(kind.bit_width if pa.types.is_primitive(kind) else 32 for kind in fields)
@@ -326,8 +316,6 @@ def _read_text(
     factors: Collection[str],
     keep: Callable[[str], bool] | None,
 ) -> Any:
-    import pyarrow as pa
-
     dialect = sniff(path)
     names = [n for n in _check_names(path, dialect.names) if keep is None or keep(n)]
     if path.suffix.lower() != ".gz":
@@ -356,8 +344,6 @@ def _read_text(
 @contextmanager
 def _text(path: Path, dialect: Dialect, advice: str = WHAT["text"][1]) -> Iterator[None]:
     """Read a file of text; of a table that is not regular, the first line that is not is named."""
-    import pyarrow as pa
-
     with reading(path, WHAT["text"][0], advice=advice):
         try:
             yield
@@ -409,8 +395,6 @@ def _parse(
 
     It is read block by block where its types allow it, which takes half the memory.
     """
-    import pyarrow as pa
-
     try:
         try:
             with _open_text(path, dialect, raw, kinds) as blocks:
@@ -448,8 +432,6 @@ def _open_text(
 
     With a `decimal` sign the blocks are to be taken one by one, and the file may be of any length.
     """
-    import pyarrow.csv as pacsv
-
     read = pacsv.read_csv if at_once else pacsv.open_csv
     encoding = dialect.encoding.removesuffix("-sig")  # pyarrow passes over the mark of UTF-8
     with _open_bytes(path, whole=decimal is None) as stream:
@@ -471,8 +453,6 @@ def _open_text(
 @contextmanager
 def _open_bytes(path: Path, *, whole: bool = False) -> Iterator[Any]:
     """Open a file, unpacked where it is gzipped; `whole` if all of it must fit into the memory."""
-    import pyarrow as pa
-
     with pa.input_stream(str(path), compression="detect") as stream:
         yield _Bounded(path, stream) if whole and path.suffix.lower() == ".gz" else stream
 
@@ -496,25 +476,18 @@ class _Bounded(io.RawIOBase):
 
 def _tidy(table: Any, text: Collection[str], *, decimal_commas: bool) -> Any:
     """Trim text, and turn columns of numbers with decimal commas into numbers."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     for place, field in enumerate(table.schema):
         if not pa.types.is_string(field.type):
             continue
-        column = table.column(place)
+        column = pc.utf8_trim_whitespace(table.column(place))
         if (
             decimal_commas
             and field.name not in text
             and column.null_count < len(column)
             and pc.all(pc.match_substring_regex(column, DECIMAL_COMMA)).as_py()
         ):
-            points = pc.replace_substring(
-                pc.utf8_trim_whitespace(column), ",", ".", max_replacements=1
-            )
+            points = pc.replace_substring(column, ",", ".", max_replacements=1)
             column = points.cast(pa.float64())
-        else:
-            column = pc.utf8_trim_whitespace(column)
         table = table.set_column(place, field.name, column)
     return table
 
@@ -529,28 +502,27 @@ def sniff(path: str | Path) -> Dialect:
             if not (b"\n" in head or b"\r" in head):  # a header of many columns
                 size = BLOCK_BYTES
                 head += file.read(size - len(head))
-        encoding = next((name for mark, name in _MARKS if head.startswith(mark)), None)
+        marked = next((name for mark, name in _MARKS if head.startswith(mark)), None)
         if head.startswith(b"PK\x03\x04"):
             raise InputError(
                 f"{path} is a zip or Excel file, not text: call an Excel file .xlsx, or save the sheet "
                 "as CSV"
             )
-        if encoding is None and b"\0" in head:
+        if marked is None and b"\0" in head:
             raise InputError(
                 f"{path} is not a text file (it holds zero bytes): save it as UTF-8 CSV"
             )
-        if encoding is None:
-            encoding = "utf-8"
-            try:
-                codecs.getincrementaldecoder("utf-8")().decode(head)
-            except UnicodeDecodeError:
-                encoding = "latin-1"
+        encoding = marked or "utf-8"
         try:
             sample = codecs.getincrementaldecoder(encoding)().decode(head)
         except UnicodeDecodeError:
-            if encoding == "utf-8-sig":
+            if marked == "utf-8-sig":
                 raise _not_as_marked(path) from None
-            raise
+            if marked is not None:
+                raise
+            # Every byte is a letter in Latin-1.
+            encoding = "latin-1"
+            sample = head.decode(encoding)
         if not sample.strip():
             raise InputError(f"{path} is empty")
         whole = len(head) < size
@@ -776,9 +748,6 @@ def _as_arrow(
     path: Path, kind: Kind, columns: Mapping[str, Sequence[Any]], text: Collection[str]
 ) -> Any:
     """Return columns of Python values as a table: numbers where all are, else text, trimmed."""
-    import pyarrow as pa
-    import pyarrow.csv as pacsv
-
     missing = set(pacsv.ConvertOptions().null_values)  # what an empty field of a CSV file may say
     arrays = {}
     for name, raw in columns.items():
