@@ -26,7 +26,7 @@ from scalecal.solvers.problem import (
     Fit,
     Scaling,
     Task,
-    loss,
+    log_loss,
     residual,
     same_content,
     same_mixtures,
@@ -330,7 +330,8 @@ class Group:
         live = [tasks[i] for i in self.slots]
         self.targets = _stack_targets(data, (t.all_targets() for t in live))
         self.case_weights: Array | None = None
-        if any(t.is_weighted() for t in live):
+        weights = (t.all_weights() for t in live)
+        if any((each != each[0]).any() for each in weights):
             raw = (t.all_weights() for t in live)
             shares = np.stack(level(each / each.mean() for each in raw))
             self.case_weights = data.array(np.repeat(shares, c, axis=0))
@@ -414,21 +415,18 @@ class Group:
         With one thread: products are too small to gain from more, and lose several times over where
         other processes want the same cores.
         """
-        with _blas().limit(limits=1, user_api="blas"):
-            return self._run(limit, patience, advance)
-
-    def _run(self, limit: int, patience: int, advance: Callable[[float], object]) -> list[Fit]:
         record = Record(self.tasks, limit, patience, advance)
         generator = np.random.default_rng(self.tasks[0].order)
-        for epoch in range(1, limit + 1):
-            for batch in self._batches(generator):
-                self._step(batch)
-            better, stopped = record.add(epoch, self.live, self._evaluate())
-            self._keep(better)
-            if stopped.any():
-                self._drop(~stopped)
-                if len(self.live) == 0:
+        with _blas().limit(limits=1, user_api="blas"):
+            for epoch in range(1, limit + 1):
+                for batch in self._batches(generator):
+                    self._step(batch)
+                better, stopped = record.add(epoch, self.live, self._evaluate())
+                self._keep(better)
+                if stopped.all():
                     break
+                if stopped.any():
+                    self._drop(~stopped)
         self._keep(record.unstopped())
         return record.fits(self.best_weights, self.best_intercept)
 
@@ -436,16 +434,13 @@ class Group:
         """The batches of one epoch."""
         return self._in_order(generator.permutation(self.n_real + self.n_synthetic))
 
-    def _sorted(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sort inside each batch: changes no sum, reads memory in order, puts synthetic cases last."""
-        whole = len(order) // self.batch_size * self.batch_size
-        order[:whole].reshape(-1, self.batch_size).sort(axis=1)
-        order[whole:].sort()
-        return order
-
     def _in_order(self, order: NDArray[np.int64]) -> Iterator[Batch]:
         """Batches of these cases: numbers are put in their order once, and batches are views."""
-        size, order = self.batch_size, self._sorted(order)
+        size = self.batch_size
+        whole = len(order) // size * size
+        # Sorting inside each batch changes no sum, reads memory in order and puts synthetic cases last.
+        order[:whole].reshape(-1, size).sort(axis=1)
+        order[whole:].sort()
         starts = range(0, len(order), size)
         real = order < self.n_real
         counts = np.add.reduceat(real, np.array(starts)).tolist()
@@ -572,7 +567,7 @@ class Group:
             product(weights, rows.T, logits)
             logits *= factor
             logits += intercept[:, None]
-            values = loss(self.xp, logits, targets[:, block], self.n_columns, None)
+            values = log_loss(self.xp, logits, targets[:, block], self.n_columns)
             if case_weights is not None:
                 values *= case_weights[:, block]
             total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
@@ -580,8 +575,6 @@ class Group:
 
     def _keep(self, probes: NDArray[np.int64]) -> None:
         """Remember the present weights of these probes."""
-        if len(probes) == 0:
-            return
         here = self.data.index(column_numbers(np.searchsorted(self.slots, probes), self.n_columns))
         there = self.data.index(column_numbers(probes, self.n_columns))
         self.best_weights[there] = self.weights[here]
@@ -590,8 +583,6 @@ class Group:
     def _drop(self, keep: NDArray[np.bool_]) -> None:
         """Take stopped probes out of the matrix: they cost nothing more."""
         self.live = self.live[keep]
-        if len(self.live) == 0:
-            return
         slots = self._padded(self.live)
         columns = self.data.index(
             column_numbers(np.searchsorted(self.slots, slots), self.n_columns)

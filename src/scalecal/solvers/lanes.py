@@ -40,7 +40,7 @@ from scalecal.solvers.group import (
     unmix,
 )
 from scalecal.solvers.matrix import Matrix, to_host
-from scalecal.solvers.problem import Array, Fit, Task, loss
+from scalecal.solvers.problem import Array, Fit, Task, log_loss
 
 STACK_BYTES = 512 << 20
 """What the rows of one step of all lanes, or of all their validation sets, may take at least.
@@ -608,6 +608,6 @@ class Lanes(Group):
         logits = self.xp.reshape(self.stacked_weights @ rows, targets.shape)
         logits *= self.factor
         logits += self.intercept[:, None]
-        values = loss(self.xp, logits, targets, self.n_columns, None)
+        values = log_loss(self.xp, logits, targets, self.n_columns)
         values *= weights
         return self.xp.sum(values, axis=1, dtype=self.xp.float64)
