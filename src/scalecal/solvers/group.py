@@ -34,7 +34,6 @@ from scalecal.solvers.problem import (
 from scalecal.synthesis import Mixtures
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
-STRETCH = 64  # batches whose targets are put in order together
 FEW_ANCHORS = 64  # gathering pairs of rows costs more, however few synthetic cases a batch holds
 LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
 
@@ -131,7 +130,7 @@ class _Synthetic:
         index = self.ordered_pairs[:, part].reshape(-1)
         if self.memory is None or len(self.memory) < len(index):
             # Kept: fresh memory for every batch costs more than the gathering.
-            self.memory = self.data.room(max(len(index), 128), self.data.n_features)
+            self.memory = self.data.empty(max(len(index), 128), self.data.n_features)
         self.rows = self.data.take(index, self.scaling, self.memory)
         logits = product(weights, self.rows.T, self.data.empty(len(weights), len(index)))
         return mix(logits.reshape(len(weights), 2, -1), self.now)
@@ -156,18 +155,11 @@ class _Held:
     targets: Array  # (columns of those probes, cases)
     probes: NDArray[np.int64]  # numbers within the group
     weights: Array | None = None
-    kept: Array | None = None
 
     def chunks(self, scaling: Scaling | None) -> Iterator[tuple[slice, Array]]:
-        """The cases, some thousand rows at a time; a single chunk is gathered only once."""
+        """The cases, some thousand rows at a time."""
         n = int(self.rows.shape[0])
-        if n <= CHUNK_ROWS:
-            if self.kept is None:
-                room = self.data.room(n, self.data.n_features)
-                self.kept = self.data.take(self.rows, scaling, room)
-            yield slice(0, n), self.kept
-            return
-        buffer = self.data.empty(CHUNK_ROWS, self.data.n_features)
+        buffer = self.data.empty(min(n, CHUNK_ROWS), self.data.n_features)
         for start in range(0, n, CHUNK_ROWS):
             block = slice(start, min(start + CHUNK_ROWS, n))
             yield block, self.data.take(self.rows[block], scaling, buffer)
@@ -353,9 +345,9 @@ class Group:
     def _set_state(self, weights: Array, intercept: Array) -> None:
         """Keep weights and intercepts as views of one flat array, so that Adam is one update."""
         size = weights.shape[0] * weights.shape[1]
-        self.flat = self.data.room(size + intercept.shape[0])
+        self.flat = self.data.empty(size + intercept.shape[0])
         self.flat[:size], self.flat[size:] = self.xp.reshape(weights, (-1,)), intercept
-        self.gradient = self.data.room(self.flat.shape[0])
+        self.gradient = self.data.empty(self.flat.shape[0])
         self.weights = self.xp.reshape(self.flat[:size], weights.shape)
         self.intercept = self.flat[size:]
         self.slope = self.xp.reshape(self.gradient[:size], weights.shape)
@@ -386,9 +378,9 @@ class Group:
             if mixtures is not None:
                 cases = _Synthetic(self.data, mixtures, self.scaling, columns, most)
                 self.synthetic.append(cases)
-        self.buffer = self.data.room(min(self.batch_size, self.n_real), self.data.n_features)
+        self.buffer = self.data.empty(min(self.batch_size, self.n_real), self.data.n_features)
         most = min(self.batch_size, self.n_real + self.n_synthetic)
-        self.logits = self.data.room(self.weights.shape[0], most)
+        self.logits = self.data.empty(self.weights.shape[0], most)
 
     def _column_value(self, values: list[float]) -> Any:
         """One number if all probes agree, else one per column as a (columns, 1) array."""
@@ -452,19 +444,15 @@ class Group:
                 cases.arrange(synthetic)
         done = 0
         for start, count in zip(starts, counts, strict=True):
-            ahead = start % (STRETCH * size)
-            if ahead == 0:
-                coming = numbers[start : start + STRETCH * size]
-                targets, weights = self.xp.take(self.targets, coming, axis=1), self.case_weights
-                if weights is not None:
-                    weights = self.xp.take(weights, coming, axis=1)
-            part = slice(ahead, ahead + size)
+            part, weights = numbers[start : start + size], self.case_weights
+            if weights is not None:
+                weights = self.xp.take(weights, part, axis=1)
             yield Batch(
                 size=min(size, len(order) - start),
                 rows=rows[done : done + count],
                 synthetic=slice(start - done, start - done + size - count),
-                targets=targets[:, part],
-                weights=None if weights is None else weights[:, part],
+                targets=self.xp.take(self.targets, part, axis=1),
+                weights=weights,
             )
             done += count
 
