@@ -36,6 +36,7 @@ from scalecal.checks import (
     check_weights,
     from_elsewhere,
     lookup,
+    refuse,
     rows,
 )
 from scalecal.io.boundary import check_document, read_document, reading
@@ -205,7 +206,6 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
         if kappa is not None:
             check_number(kappa, "kappa", "lie in [-1, 1]")
-        self.recipe().check()
         features = self._features(X, "X", reset=True)
         codes, soft = self._labels(y)
         check_same_length(X=features, y=codes)
@@ -310,8 +310,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if between and raw.min() >= 0 and raw.max() <= 1:
             self.classes_ = np.arange(2)
             return (raw > 0.5).astype(np.int64), raw.astype(np.float64)
-        if raw.dtype.kind == "f" and not np.isfinite(raw).all():
-            raise InputError(f"y contains NaN or infinity at {rows(~np.isfinite(raw))}")
+        if raw.dtype.kind == "f":
+            refuse(~np.isfinite(raw), "y contains NaN or infinity")
         check_classification_targets(raw)
         self.classes_, codes = np.unique(raw, return_inverse=True)
         return codes.astype(np.int64), None
@@ -799,12 +799,11 @@ def _panel_size(
 
 def _usable(probs: Float) -> Float:
     """Fail where a probability is not finite."""
-    bad = ~np.isfinite(probs).reshape(len(probs), -1).all(axis=1)
-    if bad.any():
-        raise InputError(
-            f"the probe gives no finite probability at {rows(bad)}: its weights or its calibrator are "
-            "not usable. Fit it again."
-        )
+    refuse(
+        ~np.isfinite(probs),
+        "the probe gives no finite probability",
+        advice="Its weights or its calibrator are not usable. Fit it again.",
+    )
     return probs
 
 

@@ -105,10 +105,6 @@ def _with_panel(recipe: Recipe, n_raters: int | None) -> Recipe:
     return replace(recipe, synthesis={"n_raters": n_raters, **recipe.synthesis})
 
 
-def _scale(**options: object) -> Recipe:
-    return Recipe(synthesis=options)
-
-
 # Synthetic cases of the paper's K = 10 anchors and 6 levels, for methods that must match it.
 _PAPER_COUNT = 600
 
@@ -157,25 +153,25 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "scale-linear": Method(
             label="SCALE, linear",
             about="Synthetic agreement, 10 anchors per class, linear smoothing.",
-            recipe=_scale(smoothing="linear"),
+            recipe=Recipe(synthesis={"smoothing": "linear"}),
             paper=True,
         ),
         "scale": Method(
             label="SCALE",
             about="Synthetic agreement as published: 10 anchors per class, piecewise smoothing.",
-            recipe=_scale(smoothing="piecewise"),
+            recipe=Recipe(synthesis={"smoothing": "piecewise"}),
             paper=True,
         ),
         "scale-nonlinear": Method(
             label="SCALE, nonlinear",
             about="Synthetic agreement, 10 anchors per class, nonlinear smoothing.",
-            recipe=_scale(smoothing="nonlinear"),
+            recipe=Recipe(synthesis={"smoothing": "nonlinear"}),
             paper=True,
         ),
         "scale-random": Method(
             label="SCALE, random anchors",
             about="Synthetic agreement between random cases of the classes.",
-            recipe=_scale(anchors="random"),
+            recipe=Recipe(synthesis={"anchors": "random"}),
             paper=True,
         ),
         "scale-shuffled": Method(
@@ -187,7 +183,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "scale-wide": Method(
             label="SCALE, wide",
             about="The most confident half of each class as anchors, as many sampled cases as real ones.",
-            recipe=_scale(n_anchors=0.5, n_synthetic=1.0),
+            recipe=Recipe(synthesis={"n_anchors": 0.5, "n_synthetic": 1.0}),
         ),
         "scale-auto": Method(
             label="SCALE, auto",
@@ -197,12 +193,14 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "mixup": Method(
             label="Embedding mixup",
             about="As many synthetic cases as SCALE's, between random cases, uniform levels, mixed labels.",
-            recipe=_scale(
-                anchors="random",
-                n_anchors=1.0,
-                n_synthetic=_PAPER_COUNT,
-                levels=BetaLevels(1.0, 1.0),
-                smoothing="mixup",
+            recipe=Recipe(
+                synthesis={
+                    "anchors": "random",
+                    "n_anchors": 1.0,
+                    "n_synthetic": _PAPER_COUNT,
+                    "levels": BetaLevels(1.0, 1.0),
+                    "smoothing": "mixup",
+                }
             ),
         ),
         "confidence-ls": Method(
