@@ -463,7 +463,6 @@ class _Shared:
 
     def __init__(self, X: Any, X_validation: Any, memory: float | None) -> None:
         self.X, self.X_validation, self.memory = X, X_validation, memory
-        self.known_logits: dict[Any, tuple[Trained, Float]] = {}
 
     @cached_property
     def row_sums(self) -> tuple[Float, Float]:
@@ -475,13 +474,6 @@ class _Shared:
             sums[block] = part.sum(axis=1)
             squares[block] = np.einsum("ij,ij->i", part, part)
         return sums, squares
-
-    def _first_logits(self, first: Trained, rows: Int) -> Float:
-        """A first probe's logits, computed once for all jobs that build on it."""
-        key = (id(first), id(rows))
-        if key not in self.known_logits:
-            self.known_logits[key] = (first, first.logits(self.X, rows))
-        return self.known_logits[key][1]
 
     def solve(
         self,
@@ -596,7 +588,7 @@ class _Shared:
             assert first is not None
             if job.n_classes != 2:
                 raise InputError(f"smoothing='confidence' is for two classes, got {job.n_classes}")
-            return plain, confidence(expit(self._first_logits(first, job.rows)), **options)
+            return plain, confidence(expit(first.logits(self.X, job.rows)), **options)
         if job.votes is None:
             raise InputError(
                 f"smoothing={recipe.smoothing!r} needs votes: give votes=..., or take a smoothing "
@@ -608,7 +600,7 @@ class _Shared:
         """Plan synthetic cases, and number their rows as in the matrix."""
         options = dict(part.recipe.synthesis or {})
         rows, y = part.rows, part.y
-        logits = self._first_logits(first, rows)
+        logits = first.logits(self.X, rows)
         if part.recipe.distinct_anchors:
             distinct = _distinct(self.X, self.row_sums[0][rows], rows, y)
             rows, y, logits = rows[distinct], y[distinct], logits[distinct]

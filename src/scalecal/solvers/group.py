@@ -102,7 +102,6 @@ class _Synthetic:
     ) -> None:
         self.data, self.scaling, self.columns = data, scaling, columns
         self.anchors: Array | None = None
-        self.memory: Array | None = None
         size = len(mixtures)
         left, right = coefficients(data, mixtures, scaling)
         both = np.concatenate([mixtures.first, mixtures.second])
@@ -128,10 +127,8 @@ class _Synthetic:
         if self.anchors is not None:
             return (weights @ self.anchors.T) @ self.now
         index = self.ordered_pairs[:, part].reshape(-1)
-        if self.memory is None or len(self.memory) < len(index):
-            # Kept: fresh memory for every batch costs more than the gathering.
-            self.memory = self.data.empty(max(len(index), 128), self.data.n_features)
-        self.rows = self.data.take(index, self.scaling, self.memory)
+        room = self.data.empty(len(index), self.data.n_features)
+        self.rows = self.data.take(index, self.scaling, room)
         logits = product(weights, self.rows.T, self.data.empty(len(weights), len(index)))
         return mix(logits.reshape(len(weights), 2, -1), self.now)
 
@@ -285,7 +282,7 @@ class _Selected(NamedTuple):
 
     held: _Held
     probes: NDArray[np.int64]
-    columns: Array | None  # None: all of them
+    columns: Array
     targets: Array
     weights: Array | None
 
@@ -523,12 +520,10 @@ class Group:
             probes = held.probes[np.isin(held.probes, self.live)]
             if len(probes) == 0:
                 continue
-            columns = None
             if len(probes) == len(self.live):
                 probes = self.slots
-            else:
-                place = np.searchsorted(self.slots, probes)
-                columns = self.data.index(column_numbers(place, self.n_columns))
+            place = np.searchsorted(self.slots, probes)
+            columns = self.data.index(column_numbers(place, self.n_columns))
             inside = np.searchsorted(held.probes, probes)
             targets = held.targets[self.data.index(column_numbers(inside, self.n_columns))]
             weights = None if held.weights is None else held.weights[self.data.index(inside)]
@@ -545,10 +540,8 @@ class Group:
     def _mean_loss(self, chosen: _Selected) -> Array:
         """Mean loss of some probes on their validation cases."""
         held, _, columns, targets, case_weights = chosen
-        weights, intercept, factor = self.weights, self.intercept, self.factor
-        if columns is not None:
-            weights, intercept = weights[columns], intercept[columns]
-            factor = factor if isinstance(factor, float) else factor[columns]
+        weights, intercept = self.weights[columns], self.intercept[columns]
+        factor = self.factor if isinstance(self.factor, float) else self.factor[columns]
         total = 0.0
         for block, rows in held.chunks(self.scaling):
             logits = self.data.empty(weights.shape[0], rows.shape[0])

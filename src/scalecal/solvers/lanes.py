@@ -598,8 +598,6 @@ class Lanes(Group):
     def _losses(self) -> Array:
         """Mean validation loss of every probe in the matrix, in double precision."""
         if self.stacked is None:
-            if len(self.selected) == 1 and self.selected[0].columns is None:
-                return self._mean_loss(self.selected[0])
             losses = self.xp.full_like(self.lowest, math.inf)
             for chosen, place in zip(self.selected, self.selected_places, strict=True):
                 losses[place] = self._mean_loss(chosen)
