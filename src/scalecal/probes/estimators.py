@@ -551,10 +551,6 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "anchors_0" in arrays:
             self.anchors_ = {name: arrays[f"anchors_{c}"] for c, name in enumerate(names)}
         self.calibrator_ = None if saved.calibrator is None else from_dict(saved.calibrator)
-        if self.calibrator_ is not None and self.calibrator_.n_classes_ != len(names):
-            raise InputError(
-                f"its calibrator is of {self.calibrator_.n_classes_} classes, the probe of {len(names)}"
-            )
         self.about_ = about
         return self
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from scalecal.checks import Float, InputError, Int, ScalecalWarning, check_choice
+from scalecal.metrics.arguments import blocks
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Scaling, Task, train
@@ -130,8 +131,7 @@ def linear_logits(
     if rows is not None:
         n = len(rows)
     out = np.empty((n, len(coef)))
-    for start in range(0, n, CHUNK_ROWS):
-        block = slice(start, min(start + CHUNK_ROWS, n))
+    for block in blocks(n, CHUNK_ROWS):
         chosen: Int | slice = block
         if rows is not None:
             chosen = rows[block]
@@ -160,7 +160,7 @@ def _rows(X: Any, rows: Int | slice) -> Any:
     return X[Matrix(X).index(rows)]
 
 
-def host_rows(X: Any, rows: Int) -> Float:
+def host_rows(X: Any, rows: Int | slice) -> Float:
     """Rows of X in main memory, in double precision."""
     return np.asarray(to_host(_rows(X, rows)), dtype=np.float64)
 
@@ -468,8 +468,7 @@ class _Shared:
     def row_sums(self) -> tuple[Float, Float]:
         """Sum and sum of squares of every row, read once for all jobs."""
         sums, squares = np.empty(len(self.X)), np.empty(len(self.X))
-        for start in range(0, len(self.X), CHUNK_ROWS):
-            block = np.arange(start, min(start + CHUNK_ROWS, len(self.X)))
+        for block in blocks(len(self.X), CHUNK_ROWS):
             part = host_rows(self.X, block)
             sums[block] = part.sum(axis=1)
             squares[block] = np.einsum("ij,ij->i", part, part)
@@ -686,8 +685,7 @@ def n_columns(n_classes: int) -> int:
 
 def _parts(X: Any, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
     """Rows in double precision with their weights, some thousand at a time."""
-    for start in range(0, len(rows), CHUNK_ROWS):
-        block = slice(start, start + CHUNK_ROWS)
+    for block in blocks(len(rows), CHUNK_ROWS):
         yield host_rows(X, rows[block]), weights[block]
 
 
