@@ -28,7 +28,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import brentq, minimize, minimize_scalar
+from scipy.optimize import brentq, minimize, minimize_scalar, root
 from scipy.special import (
     betaincinv,
     expit,
@@ -997,14 +997,14 @@ def _minimise(
 
     In these units a gradient of 1e-5 is an error of about 1e-5 standard deviations.
     """
-    root = np.linalg.cholesky(covariance)
+    unit = np.linalg.cholesky(covariance)
 
     def scaled(u: Float) -> tuple[float, Float]:
-        value, gradient = loss(start + root @ u)
-        return value, root.T @ gradient
+        value, gradient = loss(start + unit @ u)
+        return value, unit.T @ gradient
 
     best = minimize(scaled, np.zeros(len(start)), jac=True, method="BFGS", options={"gtol": 1e-5})
-    return np.asarray(start + root @ best.x), float(best.fun)
+    return np.asarray(start + unit @ best.x), float(best.fun)
 
 
 def fit_panel(
@@ -1507,8 +1507,7 @@ def _label_coefficients(
 def _solve_shift(z: Float, share: Float, weight: Float) -> float | Float:
     """Constants c for which the mean of sigmoid(z + c), or softmax(z + c), is `share`.
 
-    For several classes the first is 0 and Newton minimises the convex mean of logsumexp(z + c) less
-    share'c, whose gradient is the difference of the two.
+    For several classes the first is 0, and the equations' slope is the mean covariance of the classes.
     """
     w = weight / weight.sum()
     if z.ndim == 1:
@@ -1519,28 +1518,21 @@ def _solve_shift(z: Float, share: Float, weight: Float) -> float | Float:
 
         return float(brentq(off, wanted - z.max() - 1e-9, wanted - z.min() + 1e-9, xtol=1e-12))
 
-    def value(c: Float) -> float:
-        return float(w @ logsumexp(z + c, axis=1) - share @ c)
+    def off_and_slope(c: Float) -> tuple[Float, Float]:
+        p = softmax(z + np.append(0.0, c), axis=1)
+        mean = w @ p
+        slope = np.diag(mean) - (w[:, None] * p).T @ p
+        return (mean - share)[1:], slope[1:, 1:]
 
-    c = np.log(share) - np.log(w @ softmax(z, axis=1))
-    c -= c[0]
-    for _ in range(100):
-        p = softmax(z + c, axis=1)
-        gradient = (w @ p - share)[1:]
-        if np.abs(gradient).max() < 1e-12:
-            break
-        bend = np.diag(w @ p) - (w[:, None] * p).T @ p
-        step = np.concatenate([[0.0], np.linalg.solve(bend[1:, 1:], gradient)])
-        scale, here = 1.0, value(c)
-        while scale > 1e-6 and value(c - scale * step) > here:
-            scale *= 0.5
-        c = c - scale * step
-    return np.asarray(c)
+    start = np.log(share) - np.log(w @ softmax(z, axis=1))
+    # So small a tolerance means: until rounding ends it.
+    solved = root(off_and_slope, (start - start[0])[1:], jac=True, tol=1e-14)
+    return np.append(0.0, solved.x)
 
 
 def fit_labels(
-    logits: ArrayLike,
-    y: ArrayLike,
+    z: Float,
+    targets: Float,
     panel_size: ArrayLike | None = None,
     *,
     rho: float | None = None,
@@ -1551,10 +1543,10 @@ def fit_labels(
 
     Parameters
     ----------
-    logits : array (n,) or (n, C)
+    z : array (n,) or (n, C)
         Out-of-sample logits.
-    y : array (n,), or (n, C)
-        Labels 0 .. C - 1, or soft labels: (n,) for two classes, (n, C) for more.
+    targets : array of the same shape
+        Hard or soft labels: the share of the positive class, or of each class.
     panel_size : int or array (n,), optional
         Readers behind each label, if that is known.
     rho : float, optional
@@ -1565,14 +1557,10 @@ def fit_labels(
 
     Examples
     --------
-    >>> panel = fit_labels([-1.0, 1.0] * 50, [0, 1] * 50)
+    >>> panel = fit_labels(np.array([-1.0, 1.0] * 50), np.array([0.0, 1.0] * 50))
     >>> panel.slope > 1.0, panel.knows_readers
     (True, False)
     """
-    z = _panel_logits(logits)
-    targets = as_float(y, "y")
-    if z.ndim == 2 and targets.ndim == 1:
-        targets = np.eye(z.shape[1])[targets.astype(np.int64)]
     weight, prior_sd = case_weights(sample_weight, len(z)), check_above(prior_sd, "prior_sd")
     fixed, at, reference = float("nan"), 0.0, None
     if rho is not None:

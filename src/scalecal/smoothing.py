@@ -27,7 +27,7 @@ from scalecal.checks import (
     check_targets,
     check_unit,
     lookup,
-    rows,
+    refuse,
 )
 from scalecal.limits import check_count
 
@@ -325,8 +325,7 @@ def soft_labels(
     smooth = as_smoothing(smoothing)
     counts = check_counts(votes, n_raters)
     panel = counts.sum(axis=1)
-    if (panel == 0).any():
-        raise InputError(f"every case needs at least one vote, none at {rows(panel == 0)}")
+    refuse(panel == 0, "every case needs at least one vote, none")
     n_classes = counts.shape[1]
     if n_classes == 2:
         return _smoothed(smooth, counts[:, 1], panel, options)
@@ -334,10 +333,7 @@ def soft_labels(
         options = {"n_classes": n_classes, **options}
     label = _smoothed(smooth, counts, panel[:, None], options)
     total = label.sum(axis=1, keepdims=True)
-    if not (total > 0).all():
-        raise InputError(
-            f"the smoothing function gave no class any mass at {rows(total[:, 0] <= 0)}"
-        )
+    refuse(~(total > 0), "the smoothing function gave no class any mass")
     return np.asarray(label / total)
 
 

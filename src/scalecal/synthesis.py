@@ -332,7 +332,9 @@ def plan(
         # Of whole numbers, so that no rounding of (1 - alpha) N can go wrong.
         alpha, counts = (level + 1) / n_raters, n_levels - level
     else:
-        alpha = _draw_levels(levels, number // n_levels, rng)
+        drawn = rng.beta(levels.a, levels.b, len(number))
+        # Ascending within each pair of anchors.
+        alpha = drawn[np.lexsort((drawn, number // n_levels))]
         counts = np.rint((1.0 - alpha) * n_raters).astype(np.int64)
     share = _shares(smoothing, alpha, counts, n_raters)
     if len(chosen) == 2:
@@ -368,12 +370,6 @@ def _combinations(
     if count >= total:
         return np.arange(total)
     return np.sort(rng.choice(total, count, replace=False, shuffle=False))
-
-
-def _draw_levels(levels: BetaLevels, group: Int, rng: np.random.Generator) -> Float:
-    """Draw one level per case, ascending within each pair of anchors."""
-    alpha = rng.beta(levels.a, levels.b, len(group))
-    return alpha[np.lexsort((alpha, group))]
 
 
 def _shares(smoothing: str | Smoothing, alpha: Float, votes: Int, n_raters: int) -> Float:

@@ -36,6 +36,7 @@ from scalecal.checks import (
     check_weights,
     from_elsewhere,
     lookup,
+    refuse,
     rows,
 )
 from scalecal.io.boundary import check_document, read_document, reading
@@ -206,7 +207,6 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("vote_share is used beside kappa only: give kappa, or no vote_share")
         if kappa is not None:
             check_number(kappa, "kappa", "lie in [-1, 1]")
-        self.recipe().check()
         features = self._features(X, "X", reset=True)
         codes, soft = self._labels(y)
         check_same_length(X=features, y=codes)
@@ -311,8 +311,8 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if between and raw.min() >= 0 and raw.max() <= 1:
             self.classes_ = np.arange(2)
             return (raw > 0.5).astype(np.int64), raw.astype(np.float64)
-        if raw.dtype.kind == "f" and not np.isfinite(raw).all():
-            raise InputError(f"y contains NaN or infinity at {rows(~np.isfinite(raw))}")
+        if raw.dtype.kind == "f":
+            refuse(~np.isfinite(raw), "y contains NaN or infinity")
         check_classification_targets(raw)
         self.classes_, codes = np.unique(raw, return_inverse=True)
         return codes.astype(np.int64), None
@@ -552,10 +552,6 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if "anchors_0" in arrays:
             self.anchors_ = {name: arrays[f"anchors_{c}"] for c, name in enumerate(names)}
         self.calibrator_ = None if saved.calibrator is None else from_dict(saved.calibrator)
-        if self.calibrator_ is not None and self.calibrator_.n_classes_ != len(names):
-            raise InputError(
-                f"its calibrator is of {self.calibrator_.n_classes_} classes, the probe of {len(names)}"
-            )
         self.about_ = about
         return self
 
@@ -800,12 +796,11 @@ def _panel_size(
 
 def _usable(probs: Float) -> Float:
     """Fail where a probability is not finite."""
-    bad = ~np.isfinite(probs).reshape(len(probs), -1).all(axis=1)
-    if bad.any():
-        raise InputError(
-            f"the probe gives no finite probability at {rows(bad)}: its weights or its calibrator are "
-            "not usable. Fit it again."
-        )
+    refuse(
+        ~np.isfinite(probs),
+        "the probe gives no finite probability",
+        advice="Its weights or its calibrator are not usable. Fit it again.",
+    )
     return probs
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from scalecal.checks import Float, InputError, Int, ScalecalWarning, check_choice
+from scalecal.metrics.arguments import blocks
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
 from scalecal.solvers import Fit, Scaling, Task, train
@@ -130,8 +131,7 @@ def linear_logits(
     if rows is not None:
         n = len(rows)
     out = np.empty((n, len(coef)))
-    for start in range(0, n, CHUNK_ROWS):
-        block = slice(start, min(start + CHUNK_ROWS, n))
+    for block in blocks(n, CHUNK_ROWS):
         chosen: Int | slice = block
         if rows is not None:
             chosen = rows[block]
@@ -160,7 +160,7 @@ def _rows(X: Any, rows: Int | slice) -> Any:
     return X[Matrix(X).index(rows)]
 
 
-def host_rows(X: Any, rows: Int) -> Float:
+def host_rows(X: Any, rows: Int | slice) -> Float:
     """Rows of X in main memory, in double precision."""
     return np.asarray(to_host(_rows(X, rows)), dtype=np.float64)
 
@@ -463,25 +463,16 @@ class _Shared:
 
     def __init__(self, X: Any, X_validation: Any, memory: float | None) -> None:
         self.X, self.X_validation, self.memory = X, X_validation, memory
-        self.known_logits: dict[Any, tuple[Trained, Float]] = {}
 
     @cached_property
     def row_sums(self) -> tuple[Float, Float]:
         """Sum and sum of squares of every row, read once for all jobs."""
         sums, squares = np.empty(len(self.X)), np.empty(len(self.X))
-        for start in range(0, len(self.X), CHUNK_ROWS):
-            block = np.arange(start, min(start + CHUNK_ROWS, len(self.X)))
+        for block in blocks(len(self.X), CHUNK_ROWS):
             part = host_rows(self.X, block)
             sums[block] = part.sum(axis=1)
             squares[block] = np.einsum("ij,ij->i", part, part)
         return sums, squares
-
-    def _first_logits(self, first: Trained, rows: Int) -> Float:
-        """A first probe's logits, computed once for all jobs that build on it."""
-        key = (id(first), id(rows))
-        if key not in self.known_logits:
-            self.known_logits[key] = (first, first.logits(self.X, rows))
-        return self.known_logits[key][1]
 
     def solve(
         self,
@@ -596,7 +587,7 @@ class _Shared:
             assert first is not None
             if job.n_classes != 2:
                 raise InputError(f"smoothing='confidence' is for two classes, got {job.n_classes}")
-            return plain, confidence(expit(self._first_logits(first, job.rows)), **options)
+            return plain, confidence(expit(first.logits(self.X, job.rows)), **options)
         if job.votes is None:
             raise InputError(
                 f"smoothing={recipe.smoothing!r} needs votes: give votes=..., or take a smoothing "
@@ -608,7 +599,7 @@ class _Shared:
         """Plan synthetic cases, and number their rows as in the matrix."""
         options = dict(part.recipe.synthesis or {})
         rows, y = part.rows, part.y
-        logits = self._first_logits(first, rows)
+        logits = first.logits(self.X, rows)
         if part.recipe.distinct_anchors:
             distinct = _distinct(self.X, self.row_sums[0][rows], rows, y)
             rows, y, logits = rows[distinct], y[distinct], logits[distinct]
@@ -694,8 +685,7 @@ def n_columns(n_classes: int) -> int:
 
 def _parts(X: Any, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
     """Rows in double precision with their weights, some thousand at a time."""
-    for start in range(0, len(rows), CHUNK_ROWS):
-        block = slice(start, start + CHUNK_ROWS)
+    for block in blocks(len(rows), CHUNK_ROWS):
         yield host_rows(X, rows[block]), weights[block]
 
 

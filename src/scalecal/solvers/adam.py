@@ -114,12 +114,6 @@ def _shape(task: Task) -> tuple[Any, ...]:
     return len(task.rows), task.n_mixtures, task.n_columns, gamma, scaling
 
 
-def _steps(task: Task, batch_size: int) -> tuple[int, int]:
-    """Batches of an epoch, and how many its synthetic cases would fill."""
-    cases = len(task.rows) + task.n_mixtures
-    return math.ceil(cases / batch_size), math.ceil(task.n_mixtures / batch_size)
-
-
 def _side_by_side(tasks: Sequence[Task], data: Matrix, batch_size: int) -> list[list[list[int]]]:
     """Groups to be trained in step: one at a time on the processor, whose cache holds no more.
 
@@ -134,6 +128,8 @@ def _side_by_side(tasks: Sequence[Task], data: Matrix, batch_size: int) -> list[
     alike: dict[tuple[Any, ...], list[list[int]]] = {}
     for members in groups:
         first = tasks[members[0]]
-        key = (len(members), *_steps(first, batch_size), *_shape(first)[2:])
+        # Batches of an epoch, and how many its synthetic cases would fill.
+        steps = [len(first.rows) + first.n_mixtures, first.n_mixtures]
+        key = (len(members), *(math.ceil(n / batch_size) for n in steps), *_shape(first)[2:])
         alike.setdefault(key, []).append(members)
     return [same[k : k + most] for same in alike.values() for k in range(0, len(same), most)]

@@ -26,7 +26,7 @@ from scalecal.solvers.problem import (
     Fit,
     Scaling,
     Task,
-    loss,
+    log_loss,
     residual,
     same_content,
     same_mixtures,
@@ -34,7 +34,6 @@ from scalecal.solvers.problem import (
 from scalecal.synthesis import Mixtures
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # Adam's
-STRETCH = 64  # batches whose targets are put in order together
 FEW_ANCHORS = 64  # gathering pairs of rows costs more, however few synthetic cases a batch holds
 LARGEST_SHARES = 4_000_000  # entries of a mixing matrix
 
@@ -103,7 +102,6 @@ class _Synthetic:
     ) -> None:
         self.data, self.scaling, self.columns = data, scaling, columns
         self.anchors: Array | None = None
-        self.memory: Array | None = None
         size = len(mixtures)
         left, right = coefficients(data, mixtures, scaling)
         both = np.concatenate([mixtures.first, mixtures.second])
@@ -129,10 +127,8 @@ class _Synthetic:
         if self.anchors is not None:
             return (weights @ self.anchors.T) @ self.now
         index = self.ordered_pairs[:, part].reshape(-1)
-        if self.memory is None or len(self.memory) < len(index):
-            # Kept: fresh memory for every batch costs more than the gathering.
-            self.memory = self.data.room(max(len(index), 128), self.data.n_features)
-        self.rows = self.data.take(index, self.scaling, self.memory)
+        room = self.data.empty(len(index), self.data.n_features)
+        self.rows = self.data.take(index, self.scaling, room)
         logits = product(weights, self.rows.T, self.data.empty(len(weights), len(index)))
         return mix(logits.reshape(len(weights), 2, -1), self.now)
 
@@ -156,18 +152,11 @@ class _Held:
     targets: Array  # (columns of those probes, cases)
     probes: NDArray[np.int64]  # numbers within the group
     weights: Array | None = None
-    kept: Array | None = None
 
     def chunks(self, scaling: Scaling | None) -> Iterator[tuple[slice, Array]]:
-        """The cases, some thousand rows at a time; a single chunk is gathered only once."""
+        """The cases, some thousand rows at a time."""
         n = int(self.rows.shape[0])
-        if n <= CHUNK_ROWS:
-            if self.kept is None:
-                room = self.data.room(n, self.data.n_features)
-                self.kept = self.data.take(self.rows, scaling, room)
-            yield slice(0, n), self.kept
-            return
-        buffer = self.data.empty(CHUNK_ROWS, self.data.n_features)
+        buffer = self.data.empty(min(n, CHUNK_ROWS), self.data.n_features)
         for start in range(0, n, CHUNK_ROWS):
             block = slice(start, min(start + CHUNK_ROWS, n))
             yield block, self.data.take(self.rows[block], scaling, buffer)
@@ -293,7 +282,7 @@ class _Selected(NamedTuple):
 
     held: _Held
     probes: NDArray[np.int64]
-    columns: Array | None  # None: all of them
+    columns: Array
     targets: Array
     weights: Array | None
 
@@ -330,7 +319,8 @@ class Group:
         live = [tasks[i] for i in self.slots]
         self.targets = _stack_targets(data, (t.all_targets() for t in live))
         self.case_weights: Array | None = None
-        if any(t.is_weighted() for t in live):
+        weights = (t.all_weights() for t in live)
+        if any((each != each[0]).any() for each in weights):
             raw = (t.all_weights() for t in live)
             shares = np.stack(level(each / each.mean() for each in raw))
             self.case_weights = data.array(np.repeat(shares, c, axis=0))
@@ -352,9 +342,9 @@ class Group:
     def _set_state(self, weights: Array, intercept: Array) -> None:
         """Keep weights and intercepts as views of one flat array, so that Adam is one update."""
         size = weights.shape[0] * weights.shape[1]
-        self.flat = self.data.room(size + intercept.shape[0])
+        self.flat = self.data.empty(size + intercept.shape[0])
         self.flat[:size], self.flat[size:] = self.xp.reshape(weights, (-1,)), intercept
-        self.gradient = self.data.room(self.flat.shape[0])
+        self.gradient = self.data.empty(self.flat.shape[0])
         self.weights = self.xp.reshape(self.flat[:size], weights.shape)
         self.intercept = self.flat[size:]
         self.slope = self.xp.reshape(self.gradient[:size], weights.shape)
@@ -385,9 +375,9 @@ class Group:
             if mixtures is not None:
                 cases = _Synthetic(self.data, mixtures, self.scaling, columns, most)
                 self.synthetic.append(cases)
-        self.buffer = self.data.room(min(self.batch_size, self.n_real), self.data.n_features)
+        self.buffer = self.data.empty(min(self.batch_size, self.n_real), self.data.n_features)
         most = min(self.batch_size, self.n_real + self.n_synthetic)
-        self.logits = self.data.room(self.weights.shape[0], most)
+        self.logits = self.data.empty(self.weights.shape[0], most)
 
     def _column_value(self, values: list[float]) -> Any:
         """One number if all probes agree, else one per column as a (columns, 1) array."""
@@ -414,21 +404,18 @@ class Group:
         With one thread: products are too small to gain from more, and lose several times over where
         other processes want the same cores.
         """
-        with _blas().limit(limits=1, user_api="blas"):
-            return self._run(limit, patience, advance)
-
-    def _run(self, limit: int, patience: int, advance: Callable[[float], object]) -> list[Fit]:
         record = Record(self.tasks, limit, patience, advance)
         generator = np.random.default_rng(self.tasks[0].order)
-        for epoch in range(1, limit + 1):
-            for batch in self._batches(generator):
-                self._step(batch)
-            better, stopped = record.add(epoch, self.live, self._evaluate())
-            self._keep(better)
-            if stopped.any():
-                self._drop(~stopped)
-                if len(self.live) == 0:
+        with _blas().limit(limits=1, user_api="blas"):
+            for epoch in range(1, limit + 1):
+                for batch in self._batches(generator):
+                    self._step(batch)
+                better, stopped = record.add(epoch, self.live, self._evaluate())
+                self._keep(better)
+                if stopped.all():
                     break
+                if stopped.any():
+                    self._drop(~stopped)
         self._keep(record.unstopped())
         return record.fits(self.best_weights, self.best_intercept)
 
@@ -436,16 +423,13 @@ class Group:
         """The batches of one epoch."""
         return self._in_order(generator.permutation(self.n_real + self.n_synthetic))
 
-    def _sorted(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sort inside each batch: changes no sum, reads memory in order, puts synthetic cases last."""
-        whole = len(order) // self.batch_size * self.batch_size
-        order[:whole].reshape(-1, self.batch_size).sort(axis=1)
-        order[whole:].sort()
-        return order
-
     def _in_order(self, order: NDArray[np.int64]) -> Iterator[Batch]:
         """Batches of these cases: numbers are put in their order once, and batches are views."""
-        size, order = self.batch_size, self._sorted(order)
+        size = self.batch_size
+        whole = len(order) // size * size
+        # Sorting inside each batch changes no sum, reads memory in order and puts synthetic cases last.
+        order[:whole].reshape(-1, size).sort(axis=1)
+        order[whole:].sort()
         starts = range(0, len(order), size)
         real = order < self.n_real
         counts = np.add.reduceat(real, np.array(starts)).tolist()
@@ -457,19 +441,15 @@ class Group:
                 cases.arrange(synthetic)
         done = 0
         for start, count in zip(starts, counts, strict=True):
-            ahead = start % (STRETCH * size)
-            if ahead == 0:
-                coming = numbers[start : start + STRETCH * size]
-                targets, weights = self.xp.take(self.targets, coming, axis=1), self.case_weights
-                if weights is not None:
-                    weights = self.xp.take(weights, coming, axis=1)
-            part = slice(ahead, ahead + size)
+            part, weights = numbers[start : start + size], self.case_weights
+            if weights is not None:
+                weights = self.xp.take(weights, part, axis=1)
             yield Batch(
                 size=min(size, len(order) - start),
                 rows=rows[done : done + count],
                 synthetic=slice(start - done, start - done + size - count),
-                targets=targets[:, part],
-                weights=None if weights is None else weights[:, part],
+                targets=self.xp.take(self.targets, part, axis=1),
+                weights=weights,
             )
             done += count
 
@@ -540,12 +520,10 @@ class Group:
             probes = held.probes[np.isin(held.probes, self.live)]
             if len(probes) == 0:
                 continue
-            columns = None
             if len(probes) == len(self.live):
                 probes = self.slots
-            else:
-                place = np.searchsorted(self.slots, probes)
-                columns = self.data.index(column_numbers(place, self.n_columns))
+            place = np.searchsorted(self.slots, probes)
+            columns = self.data.index(column_numbers(place, self.n_columns))
             inside = np.searchsorted(held.probes, probes)
             targets = held.targets[self.data.index(column_numbers(inside, self.n_columns))]
             weights = None if held.weights is None else held.weights[self.data.index(inside)]
@@ -562,17 +540,15 @@ class Group:
     def _mean_loss(self, chosen: _Selected) -> Array:
         """Mean loss of some probes on their validation cases."""
         held, _, columns, targets, case_weights = chosen
-        weights, intercept, factor = self.weights, self.intercept, self.factor
-        if columns is not None:
-            weights, intercept = weights[columns], intercept[columns]
-            factor = factor if isinstance(factor, float) else factor[columns]
+        weights, intercept = self.weights[columns], self.intercept[columns]
+        factor = self.factor if isinstance(self.factor, float) else self.factor[columns]
         total = 0.0
         for block, rows in held.chunks(self.scaling):
             logits = self.data.empty(weights.shape[0], rows.shape[0])
             product(weights, rows.T, logits)
             logits *= factor
             logits += intercept[:, None]
-            values = loss(self.xp, logits, targets[:, block], self.n_columns, None)
+            values = log_loss(self.xp, logits, targets[:, block], self.n_columns)
             if case_weights is not None:
                 values *= case_weights[:, block]
             total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
@@ -580,8 +556,6 @@ class Group:
 
     def _keep(self, probes: NDArray[np.int64]) -> None:
         """Remember the present weights of these probes."""
-        if len(probes) == 0:
-            return
         here = self.data.index(column_numbers(np.searchsorted(self.slots, probes), self.n_columns))
         there = self.data.index(column_numbers(probes, self.n_columns))
         self.best_weights[there] = self.weights[here]
@@ -590,8 +564,6 @@ class Group:
     def _drop(self, keep: NDArray[np.bool_]) -> None:
         """Take stopped probes out of the matrix: they cost nothing more."""
         self.live = self.live[keep]
-        if len(self.live) == 0:
-            return
         slots = self._padded(self.live)
         columns = self.data.index(
             column_numbers(np.searchsorted(self.slots, slots), self.n_columns)

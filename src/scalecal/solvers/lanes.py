@@ -40,7 +40,7 @@ from scalecal.solvers.group import (
     unmix,
 )
 from scalecal.solvers.matrix import Matrix, to_host
-from scalecal.solvers.problem import Array, Fit, Task, loss
+from scalecal.solvers.problem import Array, Fit, Task, log_loss
 
 STACK_BYTES = 512 << 20
 """What the rows of one step of all lanes, or of all their validation sets, may take at least.
@@ -598,8 +598,6 @@ class Lanes(Group):
     def _losses(self) -> Array:
         """Mean validation loss of every probe in the matrix, in double precision."""
         if self.stacked is None:
-            if len(self.selected) == 1 and self.selected[0].columns is None:
-                return self._mean_loss(self.selected[0])
             losses = self.xp.full_like(self.lowest, math.inf)
             for chosen, place in zip(self.selected, self.selected_places, strict=True):
                 losses[place] = self._mean_loss(chosen)
@@ -608,6 +606,6 @@ class Lanes(Group):
         logits = self.xp.reshape(self.stacked_weights @ rows, targets.shape)
         logits *= self.factor
         logits += self.intercept[:, None]
-        values = loss(self.xp, logits, targets, self.n_columns, None)
+        values = log_loss(self.xp, logits, targets, self.n_columns)
         values *= weights
         return self.xp.sum(values, axis=1, dtype=self.xp.float64)

@@ -6,7 +6,6 @@ any device.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import array_api_compat
@@ -22,7 +21,6 @@ SMALL_PRODUCT = 1_000_000
 TALLEST_BLOCK, NARROWEST_BLOCK = 32, 16
 CHUNK_ROWS = 4096
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-CACHE_LINE, PAGE = 64, 4096  # bytes
 
 
 def product(a: Array, b: Array, out: Array) -> Array:
@@ -94,23 +92,6 @@ class Matrix:
     def empty(self, *shape: int) -> Array:
         """Return an array of the working precision, not yet filled."""
         return self.xp.empty(shape, dtype=self.dtype, device=self.device)
-
-    def room(self, *shape: int) -> Array:
-        """Return an array to work in, not yet filled, that begins where a cache line does.
-
-        Rows gathered there are copied and multiplied up to a tenth faster than where numpy puts
-        them. It also lies half a page from the rows of X, because processors compare the addresses
-        of loads and recent stores within a page first, and stall where they collide.
-        """
-        if not isinstance(self.X, np.ndarray):
-            return self.empty(*shape)
-        item = np.dtype(self.dtype).itemsize
-        size = math.prod(shape) * item
-        raw = np.empty(size + PAGE + CACHE_LINE, dtype=np.uint8)
-        apart = math.gcd(PAGE, self.n_features * item) // 2
-        first = (self.X.ctypes.data + apart - raw.ctypes.data) % PAGE
-        first += -(raw.ctypes.data + first) % CACHE_LINE
-        return raw[first : first + size].view(self.dtype).reshape(shape)
 
     def zeros(self, *shape: int) -> Array:
         """Return zeros of the working precision."""

@@ -136,11 +136,6 @@ class Task:
         synthetic = np.broadcast_to(self.mixtures.weight, (self.n_mixtures,))
         return np.concatenate([real, synthetic]).astype(np.float64)
 
-    def is_weighted(self) -> bool:
-        """Whether any case counts differently from another."""
-        weights = self.all_weights()
-        return bool((weights != weights[0]).any())
-
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -238,33 +233,20 @@ def _logistic(xp: Any, z: Array) -> Array:
     return p
 
 
-def loss(xp: Any, logits: Array, targets: Array, n_columns: int, gamma: float | None) -> Array:
-    """Return the loss of each probe on each case, (probes, cases).
-
-    The log loss is ``-sum_c t_c log p_c``; with `gamma`, the focal loss
-    ``-sum_c t_c (1 - p_c)^gamma log p_c`` (Lin et al. 2017).
-    """
+def log_loss(xp: Any, logits: Array, targets: Array, n_columns: int) -> Array:
+    """Return the log loss of each probe on each case, ``-sum_c t_c log p_c``: (probes, cases)."""
     if n_columns == 1:
-        if gamma is None:
-            return _softplus(xp, logits) - targets * logits
-        log_yes, log_no = -_softplus(xp, -logits), -_softplus(xp, logits)
-        return (
-            -targets * xp.exp(gamma * log_no) * log_yes
-            - (1.0 - targets) * xp.exp(gamma * log_yes) * log_no
-        )
+        return _softplus(xp, logits) - targets * logits
     log_p = _log_probabilities(xp, logits, n_columns)
-    t = xp.reshape(targets, log_p.shape)
-    if gamma is None:
-        return -xp.sum(t * log_p, axis=1)
-    return -xp.sum(t * (1.0 - xp.exp(log_p)) ** gamma * log_p, axis=1)
+    return -xp.sum(xp.reshape(targets, log_p.shape) * log_p, axis=1)
 
 
 def residual(xp: Any, logits: Array, targets: Array, n_columns: int, gamma: float | None) -> Array:
-    """Return the slope of the loss with respect to each logit, (columns, cases).
+    """Return the slope of a probe's loss with respect to each logit, (columns, cases).
 
-    For the log loss it is p - t. For the focal loss, with
-    ``h(p) = gamma p (1 - p)^(gamma - 1) log p - (1 - p)^gamma``, it is
-    ``t_k h(p_k) - p_k sum_c t_c h(p_c)``.
+    For the log loss it is p - t. With `gamma` it is that of the focal loss
+    ``-sum_c t_c (1 - p_c)^gamma log p_c`` (Lin et al. 2017): ``t_k h(p_k) - p_k sum_c t_c h(p_c)``
+    with ``h(p) = gamma p (1 - p)^(gamma - 1) log p - (1 - p)^gamma``.
     """
     if n_columns == 1:
         if gamma is None:

@@ -62,7 +62,6 @@ class StoredMatrix(Matrix):
         super().__init__(np.empty((0, stored.shape[1]), dtype=stored.dtype))
         self.stored, self.window_rows, self.n_rows = stored, window_rows, int(stored.shape[0])
         self._window: Matrix | None = None
-        self._window_rows: NDArray[np.int64] = np.empty(0, np.int64)
 
     def hold(self, rows: NDArray[np.int64], window: NDArray[Any] | None) -> None:
         """Keep these rows, in order, in memory; None lets them go."""
