@@ -201,6 +201,13 @@ class Cases:
         return np.asarray(self.ids, dtype=np.str_)
 
     @property
+    def labels(self) -> Int:
+        """Labels, where there must be some: `y`, and an error without it."""
+        if self.y is None:
+            raise InputError("the cases have no labels")
+        return self.y
+
+    @property
     def readers(self) -> Int | None:
         """How many readers stand behind each case, (n,); None where that is unknown."""
         if self.votes is None:
@@ -440,10 +447,6 @@ class Answers:
         cut = {name: values[keep] for name, values in self._columns().items()}
         return replace(self, **cut)
 
-    def renumbered(self, place: Int) -> Answers:
-        """Return the same answers where case i is now number `place[i]`."""
-        return replace(self, rows=place[self.index])
-
     def aligned(self) -> bool:
         """Whether the i-th answer is of the i-th case."""
         return self.rows is None or np.array_equal(self.rows, np.arange(len(self.p)))
@@ -516,9 +519,7 @@ class Predictions:
     @property
     def y(self) -> Int:
         """Labels of all cases."""
-        if self.cases.y is None:
-            raise InputError(f"{self.name}: the cases have no labels")
-        return self.cases.y
+        return self.cases.labels
 
     @property
     def methods(self) -> list[str]:
@@ -588,7 +589,8 @@ class Predictions:
             if len(own) == self.cases.n and own.aligned():
                 answers[key] = replace(own.take(index), rows=None)
             else:
-                answers[key] = own.take(place[own.index] >= 0).renumbered(place)
+                moved = place[own.index]
+                answers[key] = replace(own.take(moved >= 0), rows=moved[moved >= 0])
         return replace(self, cases=self.cases.take(index), answers=answers)
 
     def labelled(self) -> Predictions:
@@ -606,15 +608,6 @@ class Predictions:
         present = np.unique(self.cases.strata.codes)
         return tuple(self.cases.strata.names[code] for code in present if code >= 0)
 
-    @cached_property
-    def codes(self) -> Int:
-        """Number of each case's stratum in `stratum_names`, -1 for none."""
-        if self.cases.strata is None:
-            return np.full(self.cases.n, -1)
-        strata = self.cases.with_strata(self.stratum_names).strata
-        assert strata is not None
-        return strata.codes
-
     @property
     def hardest(self) -> str | None:
         """The stratum whose cases are hardest: low agreement, or the last one."""
@@ -624,13 +617,11 @@ class Predictions:
             return "low"
         return self.stratum_names[-1]
 
-    def inside(self, index: Int, stratum: str) -> NDArray[np.intp] | slice:
+    def inside(self, index: Int, stratum: str) -> NDArray[np.intp]:
         """Which of the cases at `index` belong to a stratum; all of them for "overall"."""
-        if stratum == "overall":
-            return slice(None)
-        if stratum not in self.stratum_names:
-            return np.zeros(0, dtype=np.intp)
-        return np.flatnonzero(self.codes[index] == self.stratum_names.index(stratum))
+        belongs = np.zeros(self.cases.n, dtype=bool)
+        belongs[self.cases.within(stratum)] = True
+        return np.flatnonzero(belongs[index])
 
     def groups_of(self, index: Int) -> Int | None:
         """Return the groups of the cases at `index` as codes, or None without groups."""
@@ -753,8 +744,7 @@ class Features:
         cases = self.cases.labelled()
         if cases is self.cases:
             return self
-        assert self.y is not None
-        return replace(self.take(self.y >= 0), cases=cases)
+        return replace(self.take(self.cases.labels >= 0), cases=cases)
 
 
 def array_hash(X: NDArray[Any], votes: NDArray[Any] | None = None) -> str:

@@ -77,7 +77,7 @@ def joined_cell(cells: Sequence[Predictions], order: Iterable[str] = ()) -> Pred
     for cell in cells:
         moved = np.array([place[name] for name in cell.cases.names.tolist()])
         for key, own in cell.answers.items():
-            answers[key] = own.renumbered(moved)
+            answers[key] = replace(own, rows=moved[own.index])
     methods = list(dict.fromkeys(name for cell in cells for name in cell.methods))
     ordered = {key: answers[key] for m in methods for key in sorted(answers) if key[0] == m}
     variants = {name: of for cell in cells for name, of in cell.variants.items()}
@@ -100,10 +100,9 @@ def _prob_columns(prefix: str, n_classes: int) -> list[str]:
 def _cases_table(cases: Cases) -> pa.Table:
     import pyarrow as pa
 
-    assert cases.y is not None
     columns: dict[str, Any] = {
         "id": pa.array(cases.names.tolist(), pa.string()),
-        "label": pa.array(cases.y.astype(np.int64)),
+        "label": pa.array(cases.labels.astype(np.int64)),
     }
     if cases.votes is not None:
         for c, name in enumerate(_columns("votes", cases.votes.shape[1])):

@@ -64,7 +64,7 @@ def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
             continue
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}
         if row["name"] == "overall":
-            panel |= null_band([audit.drawn_ece()])
+            panel |= null_band([audit.drawn[0]])
             panel["null"] = row["floor"]
         else:
             panel |= {k: row.get(k) for k in ("null", "null_low", "null_high")}
@@ -233,7 +233,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
             n_bins=meta["n_bins"],
             n_resamples=meta["n_resamples"],
             seed=meta["seed"],
-            sample_weight=rows_of(source.times, inside),
+            sample_weight=rows_of(source.units.times, inside),
             importance=importance,
         )
         panels.append({"stratum": name, "judges": meta["votes_judge"], **_vote_facts(made, level)})

@@ -399,7 +399,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     core |= {"recommended": None, "candidates": {}, "softening": {}, "rows": []}
     tried = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
-    plainly = audit.times is None and audit.reweighted is None
+    plainly = audit.units.times is None and audit.reweighted is None
     if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
         tried = try_candidates(whole)
     drawn = Resampled([whole], **options)
@@ -424,7 +424,9 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
 
     # What only the page shows is computed when it is asked for: in Python most audits are printed.
     def more() -> Facts:
-        if audit.times is not None:  # counts have no cases to list, and nothing to be compared with
+        if (
+            audit.units.times is not None
+        ):  # counts have no cases to list, and nothing to be compared with
             return _diagrams(made)
         shown = dict(made)
         for chosen in whole.methods[1:]:
@@ -665,9 +667,7 @@ def _method_facts(
         seeds = whole.seeds(method)
         # The audit of a method's only seed has drawn them: several seeds share as many draws.
         if method in audits and len(seeds) == 1:
-            nulls[method] = {
-                seeds[0]: {"overall": audits[method].drawn_ece(), **audits[method].nulls}
-            }
+            nulls[method] = {seeds[0]: {"overall": audits[method].drawn[0], **audits[method].nulls}}
         else:
             nulls[method] = draw_nulls(whole, method, **options)
         advance(0.25 / len(whole.methods))
@@ -764,7 +764,7 @@ def compare_audits(
 
 
 def _check_same_cases(a: Audit, b: Audit) -> None:
-    if a.times is not None or b.times is not None:
+    if a.units.times is not None or b.units.times is not None:
         raise InputError(
             "a streamed audit keeps counts, but models are compared case by case: audit both without "
             "streaming"

@@ -139,7 +139,7 @@ def write_run(
         fingerprint=fingerprint or "".join(hashes),
     )
     # A stream has no cases to write, and a copy of very many would be larger than the file it came from.
-    counts_only = evaluation.audit.times is not None or cell.cases.n > MAX_KEPT
+    counts_only = evaluation.audit.units.times is not None or cell.cases.n > MAX_KEPT
     with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
         if not counts_only:
             write_cell(folder, replace(cell, meta={**cell.meta, **meta}))

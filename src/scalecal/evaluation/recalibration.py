@@ -482,8 +482,7 @@ def _stitched(
 
 def _with_answers(made: Predictions, own: Answers) -> Predictions:
     """Put the out-of-fold answers of the labelled cases in the place of the final calibrator's."""
-    assert made.cases.y is not None
-    labelled = made.cases.y >= 0
+    labelled = made.y >= 0
     key, kept = next(iter(made.answers.items()))
     p, reader = kept.p.copy(), kept.p_reader
     p[labelled] = own.p

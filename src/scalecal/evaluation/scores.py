@@ -127,7 +127,7 @@ def draw_nulls(
     since agreement and label come from the same votes. Labels of one group go together. Seeds share
     `n_resamples`, `LEAST_DRAWS` at least to each.
     """
-    seeds, names = cell.seeds(method), cell.stratum_names
+    seeds, strata = cell.seeds(method), cell.cases.with_strata(cell.stratum_names).strata
     share = max(min(n_resamples, LEAST_DRAWS), -(-n_resamples // len(seeds)))
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": share, "seed": seed}
     out = {}
@@ -141,12 +141,12 @@ def draw_nulls(
         else:
             out[trained] = {"overall": weighted.drawn_ece(**options)}
             own["weights"] = weighted.weights
-        if names:
-            codes = cell.codes[part.index]
-            drawn = selection_draws(event.y, event.p, codes, n_strata=len(names), **own)
+        if strata is not None and strata.names:
+            codes = strata.codes[part.index]
+            drawn = selection_draws(event.y, event.p, codes, n_strata=len(strata.names), **own)
             out[trained] |= {
                 name: column[np.isfinite(column)]
-                for j, (name, column) in enumerate(zip(names, drawn.ece.T, strict=True))
+                for j, (name, column) in enumerate(zip(strata.names, drawn.ece.T, strict=True))
                 if (codes == j).any()
             }
     return out
