@@ -35,7 +35,6 @@ from scalecal.evaluation.curves import (
 from scalecal.evaluation.gates import Condition, Failure, gate_failures
 from scalecal.evaluation.judging import judge, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
-from scalecal.evaluation.softening import beside_softening
 from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
 from scalecal.metrics.arguments import as_table
@@ -554,7 +553,7 @@ def evaluate(
         judge_by = "vote_nll"
         if whole.cases.votes is None:
             judge_by = "nll"
-        core["softening"] = beside_softening(whole, judge_by, **options)
+        core["softening"] = changes.beside_softening(whole, judge_by, **options)
     core["recommended"] = _recommended(core)
     # Which method is shown beside the baseline is known only after the recommendation.
     best = _best(core)

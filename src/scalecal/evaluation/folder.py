@@ -274,7 +274,7 @@ def store_facts(folder: str | Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run folder: what made it, the facts of its cells, their folders, and its claims.
+    """A run folder: what made it, the facts of its cells, its claims and its title.
 
     `images` are the folders that the paths of the cells' cases start from, where the run knows them.
     """
@@ -282,14 +282,9 @@ class Run:
     folder: Path
     info: Mapping[str, Any]
     facts: tuple[dict[str, Any], ...]
-    places: tuple[Path, ...]
     images: tuple[str | None, ...]
     claims: Sequence[Mapping[str, Any]]
-
-    @property
-    def title(self) -> str:
-        """Title of the run, or the name of its folder."""
-        return self.info.get("title") or self.folder.name
+    title: str
 
 
 def cell_folders(folder: Path) -> list[Path]:
@@ -336,9 +331,9 @@ def _read_run(folder: Path) -> Run:
         folder,
         info,
         tuple(facts[place] for place in places),
-        tuple(places),
         tuple((metas[place].get("dataset") or {}).get("data") for place in places),
         claims,
+        info.get("title") or folder.name,
     )
 
 

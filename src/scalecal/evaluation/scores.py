@@ -241,21 +241,16 @@ class Resampled:
             raise InputError(f"cells of one data set are needed, got those of {datasets}")
         self.cells = {cell.encoder: cell for cell in cells}
         self._n_bins = n_bins
-        group: dict[str, str] = {}
-        for cell in cells:
-            groups = cell.cases.groups
-            own = [""] * cell.cases.n
-            if groups is not None:
-                own = groups.values.tolist()
-            for name, value in zip(cell.cases.names.tolist(), own, strict=True):
-                group.setdefault(name, value)
-        place = {name: i for i, name in enumerate(group)}
-        self._rows: dict[str, Int] = {}
-        for cell in cells:
-            rows = [place[name] for name in cell.cases.names.tolist()]
-            self._rows[cell.encoder] = np.array(rows)
-        grouped = all(cell.cases.groups is not None for cell in cells)
-        values = list(group.values()) if grouped else None
+        names = [name for cell in cells for name in cell.cases.names.tolist()]
+        place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        row = np.array([place[name] for name in names])
+        ends = np.cumsum([cell.cases.n for cell in cells])
+        self._rows = dict(zip(self.cells, np.split(row, ends[:-1]), strict=True))
+        values = None
+        factors = [cell.cases.groups for cell in cells if cell.cases.groups is not None]
+        if len(factors) == len(cells):
+            first = np.unique(row, return_index=True)[1]
+            values = np.concatenate([groups.values for groups in factors])[first]
         self._units = Units.of(len(place), groups=values, seed=seed)
         self._draws = n_resamples, seed
         self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}
