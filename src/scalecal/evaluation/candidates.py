@@ -104,13 +104,6 @@ class Material:
             )
         return data
 
-    @property
-    def nothing(self) -> str:
-        """What leaving p as it is is called here."""
-        if self.source is None:
-            return BASELINE
-        return READER_ONLY
-
     def with_reader(self, label: Calibrator) -> Calibrator:
         """Return a calibrator of the label with a reader probability beside it, where readers are known."""
         if self.source is None:
@@ -189,11 +182,14 @@ class Material:
 
 def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
     """What is tried: name -> calibrator of the label; the first is to do nothing, where auto chooses."""
+    nothing = READER_ONLY
+    if data.source is None:
+        nothing = BASELINE
+    out: dict[str, Calibrator] = {nothing: Identity()}
     if method in (BASELINE, Identity.name):
-        return {data.nothing: Identity()}
+        return out
     if method in CALIBRATORS:
         return {method: CALIBRATORS[method]()}
-    out: dict[str, Calibrator] = {data.nothing: Identity()}
     for name, kind in candidates().items():
         # Without votes the panel's label answer is Platt's.
         if data.source == "votes" or not issubclass(kind, PanelCalibrator):

@@ -7,8 +7,7 @@ that `scalecal audit` reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.calibrators.base import as_logits
-from scalecal.cases import Answers, Cases, Factor, Predictions
+from scalecal.cases import Answers, Cases, Factor, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
 from scalecal.io.boundary import read_document, reading
 from scalecal.io.input_columns import InputColumn, fields_of
@@ -41,7 +40,7 @@ def reweighted(predictions: Predictions, own: Answers) -> Reweighted | None:
     """The cases of a test set with the weights of their classes; None where these are all one."""
     if predictions.prevalence is None:
         return None
-    groups = predictions.groups_of(own.index)
+    groups = rows_of(predictions.cases.group_codes, own.index)
     return Reweighted.of(predictions.y[own.index], own.p, predictions.prevalence, groups)
 
 
@@ -301,9 +300,11 @@ def read_cell(folder: str | Path) -> Predictions:
     if len(set(classes)) != len(classes) or len(classes) < 2:
         raise InputError(f"{folder / 'run.json'} names no classes: dataset.classes must list them")
     # Inside `reading`, because each column is found to be of another type only where it is used.
-    with _part(folder / "cases.parquet", "the cases of a run") as path:
+    path = folder / "cases.parquet"
+    with reading(path, "the cases of a run", advice=_AGAIN), in_file(str(path)):
         cases = _read_cases(path, classes)
-    with _part(folder / "predictions.parquet", "the predictions of a run") as path:
+    path = folder / "predictions.parquet"
+    with reading(path, "the predictions of a run", advice=_AGAIN), in_file(str(path)):
         answers = _read_answers(path, cases)
     cell = Predictions(
         cases,
@@ -311,16 +312,11 @@ def read_cell(folder: str | Path) -> Predictions:
         dataset=dataset.get("name", folder.name),
         encoder=encoder.get("name", ""),
         meta=meta,
+        prevalence=(meta.get("options") or {}).get("prevalence"),
     )
     with in_file(str(folder)):
         check_cell(cell)
     return cell
-
-
-@contextmanager
-def _part(path: Path, what: str) -> Iterator[Path]:
-    with reading(path, what, advice=_AGAIN), in_file(str(path)):
-        yield path
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

@@ -388,8 +388,8 @@ def evaluate_alone(
 def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     """Return the evaluation of one audited method, with a calibrator tried where it needs one."""
     method = audit.predictions.methods[0]
-    whole = replace(audit.predictions, dataset=dataset, encoder="model")
-    whole = _at_prevalence(whole, audit.meta.get("prevalence"))
+    prevalence = audit.meta.get("prevalence")
+    whole = replace(audit.predictions, dataset=dataset, encoder="model", prevalence=prevalence)
     # Of very many strata only those of most cases are shown.
     whole = replace(whole, cases=whole.cases.with_strata(audit.shown_strata))
     options = audit.options
@@ -437,14 +437,6 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     return Evaluation(whole, made, core, None, more)
 
 
-def _at_prevalence(predictions: Predictions, prevalence: float | None) -> Predictions:
-    """The predictions with the share of positives in the population that numbers are of."""
-    if prevalence is None:
-        return predictions
-    options = {**(predictions.meta.get("options") or {}), "prevalence": prevalence}
-    return replace(predictions, meta={**predictions.meta, "options": options})
-
-
 def _core_facts(
     whole: Predictions, audits: Mapping[str, Audit], options: Mapping[str, Any]
 ) -> Facts:
@@ -453,6 +445,12 @@ def _core_facts(
     parts = [part for part in (whole.dataset, whole.encoder) if part]
     if whole.shift is not None:
         parts.append("trained on {}, tested on {}".format(*whole.shift))
+    # The stratum whose cases are hardest: low agreement, or the last one.
+    hardest = None
+    if "low" in whole.stratum_names:
+        hardest = "low"
+    elif whole.stratum_names:
+        hardest = whole.stratum_names[-1]
     return {
         "name": ", ".join(parts),
         "dataset": whole.dataset,
@@ -465,7 +463,7 @@ def _core_facts(
         **options,
         "resampled": "cases" if cases.groups is None else "groups",
         "strata": list(whole.stratum_names),
-        "hardest": whole.hardest,
+        "hardest": hardest,
         "agreement": cases.agreement,
         "votes": cases.votes is not None,
         "methods": whole.methods,
@@ -527,7 +525,8 @@ def evaluate(
         kind = "calibration"
     elif predictions.meta.get("files") is not None:
         kind = "files"
-    predictions = _at_prevalence(predictions, prevalence)
+    if prevalence is not None:
+        predictions = replace(predictions, prevalence=prevalence)
     # Other settings of a method that is there itself are left out: tables hold those.
     settings = {m for m, of in predictions.variants.items() if of in predictions.methods}
     kept = {key: own for key, own in predictions.answers.items() if key[0] not in settings}

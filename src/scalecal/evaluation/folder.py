@@ -289,14 +289,9 @@ class Run:
 
 def cell_folders(folder: Path) -> list[Path]:
     """Folders of a run that hold cases and predictions: its own, and those below ``cells/``."""
-
-    def is_cell(place: Path) -> bool:
-        return all((place / name).is_file() for name in ("cases.parquet", "predictions.parquet"))
-
-    below = sorted(p for p in folder.glob("cells/*/*") if is_cell(p))
-    if is_cell(folder):
-        return [folder, *below]
-    return below
+    names = ("cases.parquet", "predictions.parquet")
+    places = [folder, *sorted(folder.glob("cells/*/*"))]
+    return [place for place in places if all((place / name).is_file() for name in names)]
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[Run]:

@@ -78,7 +78,8 @@ def samples_in(
     inside = part.take(rows)
     if len(inside) == 0:
         return None
-    about: dict[str, Any] = {"groups": cell.groups_of(inside.index), "n_bins": n_bins}
+    groups = rows_of(cell.cases.group_codes, inside.index)
+    about: dict[str, Any] = {"groups": groups, "n_bins": n_bins}
     if weights is not None:
         about |= {"weights": weights[rows], "importance": True}
     votes = rows_of(cell.cases.votes, inside.index)
@@ -134,7 +135,7 @@ def draw_nulls(
     for trained in seeds:
         part = cell.answers[method, trained]
         event = read_hard_event(cell.y[part.index], part.p)
-        own = options | {"groups": cell.groups_of(part.index)}
+        own = options | {"groups": rows_of(cell.cases.group_codes, part.index)}
         weighted = reweighted(cell, part)
         if weighted is None:
             out[trained] = {"overall": metrics.resampled_ece(event.p, y=event.y, **own)}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log, nan
 from typing import Any
 
+from scalecal.evaluation.candidates import NOTHING
 from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, Facts, Row, interval_sign
 from scalecal.io.text import (
     change_text,
@@ -59,9 +60,6 @@ probability, or foreseen by p_split."""
 
 NOUNS = {"votes": "cases", "agreement": "agreement"}
 """Kind of part -> what follows its name."""
-
-NOTHING = ("none", "reader-only")
-"""Names of leaving p as it is."""
 
 
 # The verdict on one method

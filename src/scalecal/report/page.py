@@ -24,7 +24,7 @@ from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.evaluation import texts
 from scalecal.evaluation.curves import reliability_facts, vote_reliability
-from scalecal.evaluation.folder import report_facts
+from scalecal.evaluation.folder import MAX_PANELS, report_facts
 from scalecal.evaluation.words import (
     AGREEMENT,
     kappa_sentence,
@@ -58,7 +58,6 @@ DETAILS = ((8, 24), (8, 12), (5, 6), (5, 4), (3, 3), (2, 2), (1, 1))
 
 THUMBNAIL = 112  # pixels, the longer side
 MAX_PIXELS = 1 << 26  # of an image that is opened for a thumbnail
-MAX_PANELS = 6  # diagrams of an audit
 
 
 MAX_DOTS = 15  # readers drawn as dots; more are written as numbers
