@@ -55,9 +55,7 @@ def check_cell(predictions: Predictions) -> None:
 def cell_of_seed(cell: Predictions, seed: int) -> Predictions:
     """Return one seed of a cell: its test cases and its answers alone."""
     own = {key: answers for key, answers in cell.answers.items() if key[1] == seed}
-    tested = np.zeros(cell.cases.n, dtype=bool)
-    for answers in own.values():
-        tested[answers.index] = True
+    tested = np.unique(np.concatenate([answers.index for answers in own.values()]))
     return replace(cell, answers=own).take(tested)
 
 

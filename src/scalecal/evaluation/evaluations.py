@@ -549,10 +549,7 @@ def evaluate(
     facts, results = _method_facts(whole, audits, drawn, options, voted=voted, advance=advance)
     core |= facts
     if kind == "comparison":
-        judge_by = "vote_nll"
-        if whole.cases.votes is None:
-            judge_by = "nll"
-        core["softening"] = changes.beside_softening(whole, judge_by, **options)
+        core["softening"] = changes.beside_softening(whole, words.judge_of(core), **options)
     core["recommended"] = _recommended(core)
     # Which method is shown beside the baseline is known only after the recommendation.
     best = _best(core)

@@ -31,6 +31,7 @@ from scalecal.metrics.arguments import Sample, read_hard_event
 from scalecal.metrics.grouping import rank_p
 from scalecal.metrics.label_scores import entropy_term
 from scalecal.metrics.resampling import sample_floor
+from scalecal.metrics.reweighting import Reweighted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,11 +69,11 @@ def samples_of(y: Int, part: Answers, votes: Int | None, **about: Any) -> Sample
 
 
 def samples_in(
-    cell: Predictions, part: Answers, stratum: str, *, weights: Float | None = None, n_bins: int
+    cell: Predictions, part: Answers, stratum: str, *, weighted: Reweighted | None, n_bins: int
 ) -> Samples | None:
     """Return what judges answers to the cases of a stratum; None where it has none.
 
-    `weights` are the importance weights of all cases that were answered.
+    `weighted` holds the importance weights of all cases that were answered.
     """
     rows = cell.inside(part.index, stratum)
     inside = part.take(rows)
@@ -80,8 +81,8 @@ def samples_in(
         return None
     groups = rows_of(cell.cases.group_codes, inside.index)
     about: dict[str, Any] = {"groups": groups, "n_bins": n_bins}
-    if weights is not None:
-        about |= {"weights": weights[rows], "importance": True}
+    if weighted is not None:
+        about |= {"weights": weighted.each[rows], "importance": True}
     votes = rows_of(cell.cases.votes, inside.index)
     return samples_of(cell.y[inside.index], inside, votes, **about)
 
@@ -184,11 +185,9 @@ def score_cell(
         head = (cell.dataset, cell.encoder, method, trained)
         advance(1 / len(cell.answers))
         errors = {}
-        weighted, weights = reweighted(cell, part), None
-        if weighted is not None:
-            weights = weighted.each
+        weighted = reweighted(cell, part)
         for stratum in ("overall", *cell.stratum_names):
-            samples = samples_in(cell, part, stratum, weights=weights, n_bins=n_bins)
+            samples = samples_in(cell, part, stratum, weighted=weighted, n_bins=n_bins)
             if samples is None:
                 continue
             floor = None

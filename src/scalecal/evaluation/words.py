@@ -522,6 +522,13 @@ def _price(facts: Facts, own: Row) -> str:
     return text
 
 
+def judge_of(facts: Facts) -> str:
+    """The metric that methods are ranked by: NLL of votes, or of labels where there are none."""
+    if facts["votes"]:
+        return "vote_nll"
+    return "nll"
+
+
 def row_of(facts: Facts, method: str, stratum: str = "overall") -> Row:
     """The row of a method and stratum; one without changes where there is none."""
     rows = {(row["method"], row["stratum"]): row for row in facts["rows"]}

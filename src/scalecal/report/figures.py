@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, VOTED
-from scalecal.evaluation.words import softening_remark
+from scalecal.evaluation.words import judge_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report.svg import Drawing, Point, text_width
@@ -604,13 +604,6 @@ def recommended_methods(cell: Row) -> list[str]:
         if choice and choice["sure"] and choice["method"] not in names:
             names.append(choice["method"])
     return names
-
-
-def judge_of(cell: Row) -> str:
-    """The metric that methods are ranked by: NLL of votes, or of labels where there are none."""
-    if cell["votes"]:
-        return "vote_nll"
-    return "nll"
 
 
 def forests(cell: Row) -> list[Figure]:

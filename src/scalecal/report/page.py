@@ -27,6 +27,7 @@ from scalecal.evaluation.curves import reliability_facts, vote_reliability
 from scalecal.evaluation.folder import MAX_PANELS, report_facts
 from scalecal.evaluation.words import (
     AGREEMENT,
+    judge_of,
     kappa_sentence,
     other_verdicts,
     sentences,
@@ -148,7 +149,7 @@ def _methods_view(cell: Row) -> View:
     lines = [list(line) for line in zip(*scores.values(), strict=True)]
     return {
         "forests": figures.forests(cell),
-        "judge": COLUMNS[figures.judge_of(cell)].title,
+        "judge": COLUMNS[judge_of(cell)].title,
         "strips": [figures.ece_strips(cell)],
         "all": table("All methods", list(scores), lines),
     }
