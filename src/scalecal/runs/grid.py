@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -278,6 +279,7 @@ def run_grid(
         raise InputError("memory is a limit for training on the CPU: give no device")
     trained = fit_many(data.X, jobs, memory=memory, advance=advance)
     seconds = time.perf_counter() - start
+    folds = {key: (cross, trained[span]) for key, (cross, span) in again.items()}
     predictions: dict[tuple[str, int], Answers] = {}
     capped: Counter[str] = Counter()
     best: dict[tuple[str, int], int] = {}
@@ -296,11 +298,7 @@ def run_grid(
             calibrator = None
             if method.calibrator is not None and name not in left_out:
                 try:
-                    folds = None
-                    if (name, seed) in again:
-                        cross, span = again[name, seed]
-                        folds = cross, trained[span]
-                    rows, logits = out_of_sample(probe, data, val, folds)
+                    rows, logits = out_of_sample(probe, data, val, folds.get((name, seed)))
                     calibrator = fit_calibrator(method, data, rows, logits, known, interval=False)
                 except InputError as error:
                     # One class in a seed's validation cases must not cost the other methods their run.
@@ -343,10 +341,7 @@ def run_grid(
     curve = None
     if voted and VOTED not in left_out:
         say(f"fitting the panel to the votes of {', '.join(map(str, voted))} training cases")
-        parts_of = {}
-        for seed in chosen:
-            cross, span = again[VOTED, seed]
-            parts_of[seed] = cross, trained[span]
+        parts_of = {seed: folds[VOTED, seed] for seed in chosen}
         probes_of = {seed: probes[VOTED, seed] for seed in chosen}
         curve = voted_curve(data, probes_of, parts_of, tested, voted, known)
     grid = Grid(cell, left_out, dict(+capped), best, probes, seconds, curve, leakage, at_chance)
@@ -363,18 +358,15 @@ def _chance_note(probe: Trained, data: Features, val: Int | None, test: Int) -> 
     return chance_note(data.cases.labels[rows], probe.logits(data.X, rows))
 
 
-@dataclass(frozen=True)
-class _GridTask:
-    """Some seeds of one comparison; `open` opens the embeddings on the worker."""
-
-    open: Callable[[], Features]
-    seeds: tuple[int, ...]
-    options: Mapping[str, Any]
-
-
-def _do_grid(worker: Worker, task: _GridTask) -> Grid:
-    device = worker.device_for(task.options.get("device", "cpu"))
-    return run_grid(task.open(), seeds=task.seeds, **{**task.options, "device": device})
+def _do_grid(
+    worker: Worker,
+    seeds: tuple[int, ...],
+    *,
+    open_features: Callable[[], Features],
+    options: Mapping[str, Any],
+) -> Grid:
+    device = worker.device_for(options.get("device", "cpu"))
+    return run_grid(open_features(), seeds=seeds, **{**options, "device": device})
 
 
 def run_grid_on(
@@ -406,9 +398,9 @@ def run_grid_on(
     chosen = seed_list(seeds)
     # Whole seeds go to a worker, since what a seed's methods share is in its memory.
     groups = [tuple(int(s) for s in g) for g in np.array_split(chosen, engine.workers) if len(g)]
-    tasks = [_GridTask(open_features, group, options) for group in groups]
+    work = partial(_do_grid, open_features=open_features, options=options)
     grids: dict[int, Grid] = {}
-    for number, grid in engine.run(_do_grid, tasks):
+    for number, grid in engine.run(work, groups):
         grids[number] = grid
         advance(1 / len(groups))
         if progress is not None:
