@@ -40,8 +40,8 @@ from scalecal.checks import (
 )
 from scalecal.datasets import simulate
 from scalecal.datasets.simulated import SimulatedCases
+from scalecal.evaluation.changes import equal_entropy, soften
 from scalecal.evaluation.scores import entropy
-from scalecal.evaluation.softening import equal_entropy, soften
 from scalecal.io.store import Store, output_folder, write_csv, write_json, write_text
 from scalecal.io.text import markdown_text
 from scalecal.limits import check_count

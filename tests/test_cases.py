@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalecal.cases import Cases, Factor, Features, Predictions
+from scalecal.cases import Cases, Factor, Features, Predictions, _columns
 from scalecal.checks import InputError
 
 NAMES = st.one_of(
@@ -55,7 +55,7 @@ def test_every_column_is_cut_alike(rows):
     part = cases.take(rows)
     assert part.n == len(index)
     assert part.classes == cases.classes
-    for name, values in cases._columns().items():
+    for name, values in _columns(cases).items():
         cut = getattr(part, name)
         if isinstance(values, Factor):
             cut, values = cut.values, values.values

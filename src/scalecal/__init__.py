@@ -15,7 +15,7 @@ _HOME = {
     "Evaluation": "scalecal.evaluation.evaluations",
     "audit": "scalecal.evaluation.evaluations",
     "calibrate": "scalecal.evaluation.recalibration",
-    "compare": "scalecal.runs.comparing",
+    "compare": "scalecal.runs.grid",
     "compare_audits": "scalecal.evaluation.evaluations",
     "read_predictions": "scalecal.io",
     "read_features": "scalecal.features",

@@ -44,6 +44,13 @@ def rows_of(column: NDArray[Any] | None, rows: Rows) -> Any:
     return column[rows]
 
 
+def _columns(record: Cases | Answers) -> dict[str, Any]:
+    """Columns that a record has, by name."""
+    whole = ("n", "classes", "agreement", "notes", "rho")
+    columns = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in whole}
+    return {name: values for name, values in columns.items() if values is not None}
+
+
 @dataclass(frozen=True, eq=False)
 class Factor:
     """A column of names: `codes` number each case's name in `names`, -1 for none.
@@ -144,15 +151,9 @@ class Cases:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, values in self._columns().items():
+        for name, values in _columns(self).items():
             if len(values) != self.n:
                 raise InputError(f"{name} has {len(values)} rows, but there are {self.n} cases")
-
-    def _columns(self) -> dict[str, Any]:
-        """Columns that are there, by name."""
-        plain = ("n", "classes", "agreement", "notes")
-        columns = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in plain}
-        return {name: values for name, values in columns.items() if values is not None}
 
     def __len__(self) -> int:
         return self.n
@@ -161,7 +162,7 @@ class Cases:
         """Return some of the cases, in this order; those without ids keep their row numbers as ids."""
         index = np.arange(self.n)[rows]
         cut: dict[str, Any] = {}
-        for name, values in self._columns().items():
+        for name, values in _columns(self).items():
             if isinstance(values, Factor):
                 cut[name] = values.take(index)
             else:
@@ -176,7 +177,7 @@ class Cases:
         """Return the cases of all parts, one after the other; a column that some part lacks is left out."""
         first = parts[0]
         joined: dict[str, Any] = {}
-        for name in first._columns():
+        for name in _columns(first):
             columns = [getattr(part, name) for part in parts]
             if any(column is None for column in columns):
                 joined[name] = None
@@ -199,6 +200,13 @@ class Cases:
         if self.ids is None:
             return np.arange(self.n).astype(np.str_)
         return np.asarray(self.ids, dtype=np.str_)
+
+    @property
+    def labels(self) -> Int:
+        """Labels, where there must be some: `y`, and an error without it."""
+        if self.y is None:
+            raise InputError("the cases have no labels")
+        return self.y
 
     @property
     def readers(self) -> Int | None:
@@ -408,15 +416,9 @@ class Answers:
     rows: Int | None = None
 
     def __post_init__(self) -> None:
-        for name, values in self._columns().items():
+        for name, values in _columns(self).items():
             if len(values) != len(self.p):
                 raise InputError(f"{name} has {len(values)} rows, but p has {len(self.p)}")
-
-    def _columns(self) -> dict[str, Any]:
-        """Columns that are there, by name."""
-        columns: dict[str, Any] = {"p": self.p, "p_reader": self.p_reader}
-        columns |= {"p_split": self.p_split, "rows": self.rows}
-        return {name: values for name, values in columns.items() if values is not None}
 
     def __len__(self) -> int:
         return len(self.p)
@@ -437,12 +439,8 @@ class Answers:
 
     def take(self, keep: Rows) -> Answers:
         """Return some of the answers."""
-        cut = {name: values[keep] for name, values in self._columns().items()}
+        cut = {name: values[keep] for name, values in _columns(self).items()}
         return replace(self, **cut)
-
-    def renumbered(self, place: Int) -> Answers:
-        """Return the same answers where case i is now number `place[i]`."""
-        return replace(self, rows=place[self.index])
 
     def aligned(self) -> bool:
         """Whether the i-th answer is of the i-th case."""
@@ -472,6 +470,8 @@ class Predictions:
         What `run.json` says.
     sources
         SHA-256 of each file they were read from, by file name.
+    prevalence
+        Share of positives in the population that numbers are of; None: as in the cases.
 
     Examples
     --------
@@ -486,6 +486,7 @@ class Predictions:
     encoder: str = ""
     meta: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
+    prevalence: float | None = None
 
     def __post_init__(self) -> None:
         # Answers that are taken apart must still know their cases.
@@ -516,9 +517,7 @@ class Predictions:
     @property
     def y(self) -> Int:
         """Labels of all cases."""
-        if self.cases.y is None:
-            raise InputError(f"{self.name}: the cases have no labels")
-        return self.cases.y
+        return self.cases.labels
 
     @property
     def methods(self) -> list[str]:
@@ -588,7 +587,8 @@ class Predictions:
             if len(own) == self.cases.n and own.aligned():
                 answers[key] = replace(own.take(index), rows=None)
             else:
-                answers[key] = own.take(place[own.index] >= 0).renumbered(place)
+                moved = place[own.index]
+                answers[key] = replace(own.take(moved >= 0), rows=moved[moved >= 0])
         return replace(self, cases=self.cases.take(index), answers=answers)
 
     def labelled(self) -> Predictions:
@@ -606,36 +606,11 @@ class Predictions:
         present = np.unique(self.cases.strata.codes)
         return tuple(self.cases.strata.names[code] for code in present if code >= 0)
 
-    @cached_property
-    def codes(self) -> Int:
-        """Number of each case's stratum in `stratum_names`, -1 for none."""
-        if self.cases.strata is None:
-            return np.full(self.cases.n, -1)
-        strata = self.cases.with_strata(self.stratum_names).strata
-        assert strata is not None
-        return strata.codes
-
-    @property
-    def hardest(self) -> str | None:
-        """The stratum whose cases are hardest: low agreement, or the last one."""
-        if not self.stratum_names:
-            return None
-        if "low" in self.stratum_names:
-            return "low"
-        return self.stratum_names[-1]
-
-    def inside(self, index: Int, stratum: str) -> NDArray[np.intp] | slice:
+    def inside(self, index: Int, stratum: str) -> NDArray[np.intp]:
         """Which of the cases at `index` belong to a stratum; all of them for "overall"."""
-        if stratum == "overall":
-            return slice(None)
-        if stratum not in self.stratum_names:
-            return np.zeros(0, dtype=np.intp)
-        return np.flatnonzero(self.codes[index] == self.stratum_names.index(stratum))
-
-    def groups_of(self, index: Int) -> Int | None:
-        """Return the groups of the cases at `index` as codes, or None without groups."""
-        codes: Int | None = rows_of(self.cases.group_codes, index)
-        return codes
+        belongs = np.zeros(self.cases.n, dtype=bool)
+        belongs[self.cases.within(stratum)] = True
+        return np.flatnonzero(belongs[index])
 
     @property
     def variants(self) -> Mapping[str, str]:
@@ -646,14 +621,6 @@ class Predictions:
     def calibration(self) -> Mapping[str, Any]:
         """What `scalecal calibrate` did: `after`, the method set beside the baseline, and more; or empty."""
         return dict(self.meta.get("calibration") or {})
-
-    @property
-    def prevalence(self) -> float | None:
-        """Share of positives in the population that numbers are of, where a run has one; else None."""
-        value = (self.meta.get("options") or {}).get("prevalence")
-        if value is None:
-            return None
-        return float(value)
 
     @property
     def shift(self) -> tuple[str, str] | None:
@@ -753,8 +720,7 @@ class Features:
         cases = self.cases.labelled()
         if cases is self.cases:
             return self
-        assert self.y is not None
-        return replace(self.take(self.y >= 0), cases=cases)
+        return replace(self.take(self.cases.labels >= 0), cases=cases)
 
 
 def array_hash(X: NDArray[Any], votes: NDArray[Any] | None = None) -> str:

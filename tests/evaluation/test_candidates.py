@@ -5,9 +5,9 @@ import pytest
 from scipy.special import expit
 
 from scalecal.cases import Answers, Cases, Predictions
+from scalecal.evaluation.changes import soften
 from scalecal.evaluation.evaluations import evaluate, evaluate_alone
 from scalecal.evaluation.recalibration import calibrate_predictions
-from scalecal.evaluation.softening import soften
 
 
 def audited(seed=0, *, shift=1.65, slope=0.9, n=500, m=8, unread=0.0, votes=True):

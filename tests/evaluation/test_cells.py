@@ -197,7 +197,7 @@ def test_encoders_of_one_data_set_are_resampled_together():
     turn = np.random.default_rng(0).permutation(200)
     place = np.argsort(turn)
     other = made[1]
-    moved = {key: part.renumbered(place) for key, part in other.answers.items()}
+    moved = {key: replace(part, rows=place[part.index]) for key, part in other.answers.items()}
     shuffled = replace(other, cases=other.cases.take(turn), answers=moved)
     for stratum in ("overall", "low"):
         a = Resampled(made).contrast("scale", "none", stratum=stratum)

@@ -152,7 +152,9 @@ def test_what_cannot_be_reweighted_is_refused(rng):
     from scalecal.evaluation.audits import audit_predictions
 
     with pytest.raises(InputError, match="keeps counts"):
-        audit_predictions(stream.predictions, sample_weight=stream.audit.times, prevalence=0.1)
+        audit_predictions(
+            stream.predictions, sample_weight=stream.audit.units.times, prevalence=0.1
+        )
 
 
 def write_csv(path, y, p):

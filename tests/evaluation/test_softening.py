@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from scalecal.cases import Answers, Cases, Predictions
 from scalecal.checks import InputError
-from scalecal.evaluation.scores import entropy
-from scalecal.evaluation.softening import (
+from scalecal.evaluation.changes import (
     beside_softening,
     equal_entropy,
     soften,
     softened_name,
     with_softened,
 )
+from scalecal.evaluation.scores import entropy
 from tests.evaluation.made import cell, sharp
 
 

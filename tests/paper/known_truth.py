@@ -21,8 +21,8 @@ from scipy.optimize import brentq
 from scipy.special import bdtr, expit
 
 from scalecal.cases import Answers, Cases, Factor, Predictions
+from scalecal.evaluation.changes import equal_entropy, soften
 from scalecal.evaluation.scores import entropy
-from scalecal.evaluation.softening import equal_entropy, soften
 from scalecal.inference.selection import selection_draws
 from scalecal.paper import decisions
 from scalecal.paper.claims import CLAIMS

@@ -154,18 +154,21 @@ def command(
     def add(function: Callable[..., None]) -> Callable[..., None]:
         own = signature(function, eval_str=True).parameters
         parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own.values()]
-        parameters.append(_flag("debug", Debug))
+        flag = Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+        parameters.append(flag)
         if quiet:
-            parameters.append(_flag("quiet", Quiet))
+            parameters.append(flag.replace(name="quiet", annotation=Quiet))
 
         @wraps(function)
         def run(**options: Any) -> None:
             del options["debug"]  # `main` looks for it
             _quiet.set(options.pop("quiet", False))
             _results_on_stderr.set(options.get("json", False))
+            # An output that cannot be written to is refused before anything is read.
             for output in ("out", "export"):
                 if options.get(output) is not None:
-                    _check_output(options[output], own[output].annotation)
+                    (option,) = own[output].annotation.__metadata__
+                    check_place(options[output], folder=option.metavar == "DIR")
             try:
                 function(**options)
             except KeyboardInterrupt:
@@ -184,16 +187,6 @@ def command(
         return group.command(last, cls=DocumentedCommand)(run)
 
     return add
-
-
-def _flag(name: str, annotation: Any) -> Parameter:
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
-
-
-def _check_output(path: Path, annotation: Any) -> None:
-    """Refuse an output that cannot be written to, before anything is read."""
-    (option,) = annotation.__metadata__
-    check_place(path, folder=option.metavar == "DIR")
 
 
 def _interrupted(out: Path | None) -> str:
@@ -254,31 +247,26 @@ def open_workers(
     )
 
 
-def _print(text: str, *, err: bool = False) -> None:
-    """Print text; what is not Unicode in it, of file names, is shown as escapes."""
+def print_text(text: str, *, err: bool = False) -> None:
+    """Print text whatever the options; what is not Unicode in it, of file names, is shown as escapes."""
     typer.echo(text.encode("utf-8", "backslashreplace").decode("utf-8"), err=err)
 
 
 def say(text: str = "") -> None:
     """Print a line of results; with --json on standard error, for standard output has the JSON."""
     if not is_quiet():
-        _print(text, err=_results_on_stderr.get())
-
-
-def print_json(text: str) -> None:
-    """Print the one thing that standard output holds with --json."""
-    _print(text)
+        print_text(text, err=_results_on_stderr.get())
 
 
 def tell(text: str) -> None:
     """Print a line on standard error: progress, warnings, notes."""
     if not is_quiet():
-        _print(text, err=True)
+        print_text(text, err=True)
 
 
 def complain(text: str) -> None:
     """Print a line on standard error that --quiet does not silence: why the exit code is not 0."""
-    _print(text, err=True)
+    print_text(text, err=True)
 
 
 def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path | None]) -> None:

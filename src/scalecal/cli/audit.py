@@ -30,7 +30,7 @@ from scalecal.cli.app import (
     complain,
     given,
     named_columns,
-    print_json,
+    print_text,
     say,
     showing,
     split_list,
@@ -155,7 +155,7 @@ def audit(
             result = evaluate_files(several, advance=advance, **options)
     failed = result.failures(conditions)
     if json:
-        print_json(result.to_json())
+        print_text(result.to_json())
     else:
         say(str(result))
     if out is not None:

@@ -126,29 +126,25 @@ class Audit:
         return [folded, *self.notes]
 
     @property
-    def times(self) -> Float | None:
-        """How many cases each row of the predictions stands for; None: one."""
-        return self.units.times
-
-    @property
     def options(self) -> dict[str, Any]:
         """Bins, resamples and seed."""
         return {k: self.meta[k] for k in ("n_bins", "n_resamples", "seed")}
 
     @cached_property
-    def _drawn(self) -> tuple[Null, Float]:
-        """The null of all cases and its draws: kept, since ECEs and bars are of the same ones."""
+    def drawn(self) -> tuple[Float, metrics.ConsistencyBars]:
+        """What a calibrated model with these probabilities would show over all cases.
+
+        ECEs, (n_resamples,), and where each bin's share of positives would lie. Kept, since both are of the
+        same draws.
+        """
+        if self.reweighted is not None:
+            bars = self.reweighted.consistency_bars(**self.options)
+            return self.reweighted.drawn_ece(**self.options), bars
         event = read_hard_event(self.predictions.y, self.predictions.p)
         groups, n_bins = self.predictions.cases.group_codes, self.meta["n_bins"]
-        null = Null.of(event.p, event.y, groups, n_bins, sample_weight=self.times)
-        return null, null.residuals(self.meta["n_resamples"], self.meta["seed"])
-
-    def drawn_ece(self) -> Float:
-        """Overall ECEs that a calibrated model with these probabilities would show, (n_resamples,)."""
-        if self.reweighted is not None:
-            return self.reweighted.drawn_ece(**self.options)
-        null, residuals = self._drawn
-        return null.ece(residuals)
+        null = Null.of(event.p, event.y, groups, n_bins, sample_weight=self.units.times)
+        residuals = null.residuals(self.meta["n_resamples"], self.meta["seed"])
+        return null.ece(residuals), null.bars(residuals)
 
     def reliability(self, stratum: str) -> tuple[metrics.Bins, metrics.ConsistencyBars]:
         """Return a stratum's bins, and where a calibrated model's share of positives would lie.
@@ -162,14 +158,11 @@ class Audit:
         table = metrics.bins(y, p, n_bins=n_bins, sample_weight=weights)
         if self.reweighted is not None:
             table = replace(table, n=metrics.bins(y, p, n_bins=n_bins).n)
-        if stratum != "overall":
-            low, high = self.null_bars.get(stratum, np.full((2, n_bins), np.nan))
-            ends = (np.clip(table.mean_p - end, 0.0, 1.0) for end in (high, low))
-            return table, metrics.ConsistencyBars(*ends)
-        if self.reweighted is not None:
-            return table, self.reweighted.consistency_bars(**self.options)
-        null, residuals = self._drawn
-        return table, null.bars(residuals)
+        if stratum == "overall":
+            return table, self.drawn[1]
+        low, high = self.null_bars.get(stratum, np.full((2, n_bins), np.nan))
+        ends = (np.clip(table.mean_p - end, 0.0, 1.0) for end in (high, low))
+        return table, metrics.ConsistencyBars(*ends)
 
 
 def cases_of(

@@ -58,9 +58,6 @@ class Material:
 
     cases: Cases
     p: Float
-    logits: Float
-    y: Int
-    groups: Int | None
     readers: Readers
     votes: Int | None
     panel_size: Int | None
@@ -71,9 +68,8 @@ class Material:
     def of(cls, labelled: Predictions, readers: Readers, method: str) -> Self:
         """Return what there is to fit `method` to; fails where it has nothing to learn from."""
         cases = labelled.cases.stratified()
-        y = labelled.y
         if cases.votes is not None:
-            check_sides(y, cases.votes)
+            check_sides(cases.labels, cases.votes)
         sizes = readers.behind(cases)
         if readers.kappa is None and readers.vote_share is not None:
             raise InputError(
@@ -94,9 +90,7 @@ class Material:
                 )
         elif cases.votes is not None:
             source, votes = "votes", cases.votes
-        p = labelled.p
-        groups, logits = cases.group_codes, as_logits(p)
-        data = cls(cases, p, logits, y, groups, readers, votes, sizes, source, tuple(notes))
+        data = cls(cases, labelled.p, readers, votes, sizes, source, tuple(notes))
         if source == "votes" and method != "panel":
             try:
                 data.fit(data.with_reader(Identity()), interval=False)
@@ -109,13 +103,6 @@ class Material:
                 "and n_raters), or the panel's size and kappa (--n-raters M --kappa K)"
             )
         return data
-
-    @property
-    def nothing(self) -> str:
-        """What leaving p as it is is called here."""
-        if self.source is None:
-            return BASELINE
-        return READER_ONLY
 
     def with_reader(self, label: Calibrator) -> Calibrator:
         """Return a calibrator of the label with a reader probability beside it, where readers are known."""
@@ -133,12 +120,13 @@ class Material:
     def fit(self, calibrator: Calibrator, *, interval: bool = True) -> Any:
         """Fit a calibrator in place to all cases."""
         known: dict[str, Any] = {"votes": self.votes, "panel_size": self.panel_size}
-        return fit_with_readers(calibrator, self.logits, self.y, interval=interval, **known)
+        logits, y = as_logits(self.p), self.cases.labels
+        return fit_with_readers(calibrator, logits, y, interval=interval, **known)
 
     def take(self, rows: Any) -> Material:
         """Return some of the cases."""
         own = {}
-        for name in ("p", "logits", "y", "groups", "votes", "panel_size"):
+        for name in ("p", "votes", "panel_size"):
             values = getattr(self, name)
             if values is not None:
                 own[name] = values[rows]
@@ -157,6 +145,7 @@ class Material:
         One that cannot be fitted in every fold has no answers; with `strict` a warning is reason enough.
         """
         answers, rho, failed = {}, {}, {}
+        logits, y = as_logits(self.p), self.cases.labels
         known: dict[str, Any] = {"votes": self.votes, "panel_size": self.panel_size}
         for name, calibrator in calibrators.items():
             advance(1 / len(calibrators))
@@ -164,7 +153,7 @@ class Material:
                 with warnings.catch_warnings():
                     if strict:
                         warnings.simplefilter("error", ScalecalWarning)
-                    made, rho[name] = crossfit(calibrator, self.logits, self.y, fold, **known)
+                    made, rho[name] = crossfit(calibrator, logits, y, fold, **known)
             except (InputError, ScalecalWarning) as error:
                 failed[name] = str(error)
                 continue
@@ -176,7 +165,7 @@ class Material:
 
     def loss(self, answers: Answers) -> float:
         """Label NLL of answers to these cases, by which a calibrator is chosen."""
-        return float(nll(self.y, answers.p))
+        return float(nll(self.cases.labels, answers.p))
 
     def words(self, name: str) -> str:
         """What a candidate does, in a phrase."""
@@ -193,11 +182,14 @@ class Material:
 
 def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
     """What is tried: name -> calibrator of the label; the first is to do nothing, where auto chooses."""
+    nothing = READER_ONLY
+    if data.source is None:
+        nothing = BASELINE
+    out: dict[str, Calibrator] = {nothing: Identity()}
     if method in (BASELINE, Identity.name):
-        return {data.nothing: Identity()}
+        return out
     if method in CALIBRATORS:
         return {method: CALIBRATORS[method]()}
-    out: dict[str, Calibrator] = {data.nothing: Identity()}
     for name, kind in candidates().items():
         # Without votes the panel's label answer is Platt's.
         if data.source == "votes" or not issubclass(kind, PanelCalibrator):
@@ -222,7 +214,7 @@ def try_candidates(predictions: Predictions) -> Predictions | None:
         data = Material.of(predictions, Readers(), "auto")
         with warnings.catch_warnings():
             warnings.simplefilter("error", ScalecalWarning)
-            fold = fold_numbers(data.y, groups=data.groups)
+            fold = fold_numbers(data.cases.labels, groups=data.cases.group_codes)
     except (InputError, ScalecalWarning):
         return None
     if min(np.bincount(fold, minlength=5)) < MIN_IN_FOLD:

@@ -150,8 +150,8 @@ def likely_splits(cell: Predictions, method: str) -> list[Row]:
             "stratum": None,
             "two": _law_of_votes(cell, method, i, shown),
         }
-        if cell.codes[i] >= 0:
-            row["stratum"] = cell.stratum_names[cell.codes[i]]
+        if cell.cases.strata is not None:
+            row["stratum"] = str(cell.cases.strata.values[i]) or None
         del row["votes"]  # those of `two` are shown
         out.append(row)
     return out

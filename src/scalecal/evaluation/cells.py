@@ -7,8 +7,7 @@ that `scalecal audit` reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.calibrators.base import as_logits
-from scalecal.cases import Answers, Cases, Factor, Predictions
+from scalecal.cases import Answers, Cases, Factor, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
 from scalecal.io.boundary import read_document, reading
 from scalecal.io.input_columns import InputColumn, fields_of
@@ -41,7 +40,7 @@ def reweighted(predictions: Predictions, own: Answers) -> Reweighted | None:
     """The cases of a test set with the weights of their classes; None where these are all one."""
     if predictions.prevalence is None:
         return None
-    groups = predictions.groups_of(own.index)
+    groups = rows_of(predictions.cases.group_codes, own.index)
     return Reweighted.of(predictions.y[own.index], own.p, predictions.prevalence, groups)
 
 
@@ -56,9 +55,7 @@ def check_cell(predictions: Predictions) -> None:
 def cell_of_seed(cell: Predictions, seed: int) -> Predictions:
     """Return one seed of a cell: its test cases and its answers alone."""
     own = {key: answers for key, answers in cell.answers.items() if key[1] == seed}
-    tested = np.zeros(cell.cases.n, dtype=bool)
-    for answers in own.values():
-        tested[answers.index] = True
+    tested = np.unique(np.concatenate([answers.index for answers in own.values()]))
     return replace(cell, answers=own).take(tested)
 
 
@@ -77,7 +74,7 @@ def joined_cell(cells: Sequence[Predictions], order: Iterable[str] = ()) -> Pred
     for cell in cells:
         moved = np.array([place[name] for name in cell.cases.names.tolist()])
         for key, own in cell.answers.items():
-            answers[key] = own.renumbered(moved)
+            answers[key] = replace(own, rows=moved[own.index])
     methods = list(dict.fromkeys(name for cell in cells for name in cell.methods))
     ordered = {key: answers[key] for m in methods for key in sorted(answers) if key[0] == m}
     variants = {name: of for cell in cells for name, of in cell.variants.items()}
@@ -100,10 +97,9 @@ def _prob_columns(prefix: str, n_classes: int) -> list[str]:
 def _cases_table(cases: Cases) -> pa.Table:
     import pyarrow as pa
 
-    assert cases.y is not None
     columns: dict[str, Any] = {
         "id": pa.array(cases.names.tolist(), pa.string()),
-        "label": pa.array(cases.y.astype(np.int64)),
+        "label": pa.array(cases.labels.astype(np.int64)),
     }
     if cases.votes is not None:
         for c, name in enumerate(_columns("votes", cases.votes.shape[1])):
@@ -302,9 +298,11 @@ def read_cell(folder: str | Path) -> Predictions:
     if len(set(classes)) != len(classes) or len(classes) < 2:
         raise InputError(f"{folder / 'run.json'} names no classes: dataset.classes must list them")
     # Inside `reading`, because each column is found to be of another type only where it is used.
-    with _part(folder / "cases.parquet", "the cases of a run") as path:
+    path = folder / "cases.parquet"
+    with reading(path, "the cases of a run", advice=_AGAIN), in_file(str(path)):
         cases = _read_cases(path, classes)
-    with _part(folder / "predictions.parquet", "the predictions of a run") as path:
+    path = folder / "predictions.parquet"
+    with reading(path, "the predictions of a run", advice=_AGAIN), in_file(str(path)):
         answers = _read_answers(path, cases)
     cell = Predictions(
         cases,
@@ -312,16 +310,11 @@ def read_cell(folder: str | Path) -> Predictions:
         dataset=dataset.get("name", folder.name),
         encoder=encoder.get("name", ""),
         meta=meta,
+        prevalence=(meta.get("options") or {}).get("prevalence"),
     )
     with in_file(str(folder)):
         check_cell(cell)
     return cell
-
-
-@contextmanager
-def _part(path: Path, what: str) -> Iterator[Path]:
-    with reading(path, what, advice=_AGAIN), in_file(str(path)):
-        yield path
 
 
 def read_meta(folder: Path) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
             continue
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}
         if row["name"] == "overall":
-            panel |= null_band([audit.drawn_ece()])
+            panel |= null_band([audit.drawn[0]])
             panel["null"] = row["floor"]
         else:
             panel |= {k: row.get(k) for k in ("null", "null_low", "null_high")}
@@ -233,7 +233,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
             n_bins=meta["n_bins"],
             n_resamples=meta["n_resamples"],
             seed=meta["seed"],
-            sample_weight=rows_of(source.times, inside),
+            sample_weight=rows_of(source.units.times, inside),
             importance=importance,
         )
         panels.append({"stratum": name, "judges": meta["votes_judge"], **_vote_facts(made, level)})
@@ -453,18 +453,15 @@ def decision_frame(audit: Audit, thresholds: ArrayLike = THRESHOLDS) -> pd.DataF
     return pd.DataFrame(decision_rows(audit, thresholds), columns=DECISION_COLUMNS)
 
 
-def _point(row: Row) -> Row:
-    """What the table beside a decision curve says of a threshold."""
-    said = ("threshold", "treated", "net_benefit", "net_benefit_low", "net_benefit_high")
-    return {k: row[k] for k in (*said, "gain", "gain_low", "gain_high")}
-
-
 def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:
     """Decision curves of the audited methods, a panel for labels and for votes in each stratum.
 
     `table` has the chosen thresholds with intervals. Empty for more than two classes.
     """
     panels: dict[tuple[str, str], Row] = {}
+    # The table has what is said of each threshold, and the panel what is the same for all.
+    benefit = ("net_benefit", "net_benefit_low", "net_benefit_high")
+    shown = ("threshold", "treated", *benefit, "gain", "gain_low", "gain_high")
     for method, audit in audits.items():
         by_panel: dict[tuple[str, str], list[Row]] = {}
         for row in decision_rows(audit, DECISION_THRESHOLDS):
@@ -488,7 +485,9 @@ def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:
                     "method": method,
                     "probability": first["probability"],
                     "net_benefit": [round(row["net_benefit"], 5) for row in rows],
-                    "table": [_point(row) for row in rows if row["threshold"] in CHOSEN],
+                    "table": [
+                        {k: row[k] for k in shown} for row in rows if row["threshold"] in CHOSEN
+                    ],
                 }
             )
     return list(panels.values())

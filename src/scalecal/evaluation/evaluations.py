@@ -35,7 +35,6 @@ from scalecal.evaluation.curves import (
 from scalecal.evaluation.gates import Condition, Failure, gate_failures
 from scalecal.evaluation.judging import judge, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
-from scalecal.evaluation.softening import beside_softening
 from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
 from scalecal.metrics.arguments import as_table
@@ -389,8 +388,8 @@ def evaluate_alone(
 def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     """Return the evaluation of one audited method, with a calibrator tried where it needs one."""
     method = audit.predictions.methods[0]
-    whole = replace(audit.predictions, dataset=dataset, encoder="model")
-    whole = _at_prevalence(whole, audit.meta.get("prevalence"))
+    prevalence = audit.meta.get("prevalence")
+    whole = replace(audit.predictions, dataset=dataset, encoder="model", prevalence=prevalence)
     # Of very many strata only those of most cases are shown.
     whole = replace(whole, cases=whole.cases.with_strata(audit.shown_strata))
     options = audit.options
@@ -399,7 +398,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     core |= {"recommended": None, "candidates": {}, "softening": {}, "rows": []}
     tried = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
-    plainly = audit.times is None and audit.reweighted is None
+    plainly = audit.units.times is None and audit.reweighted is None
     if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
         tried = try_candidates(whole)
     drawn = Resampled([whole], **options)
@@ -424,7 +423,9 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
 
     # What only the page shows is computed when it is asked for: in Python most audits are printed.
     def more() -> Facts:
-        if audit.times is not None:  # counts have no cases to list, and nothing to be compared with
+        if (
+            audit.units.times is not None
+        ):  # counts have no cases to list, and nothing to be compared with
             return _diagrams(made)
         shown = dict(made)
         for chosen in whole.methods[1:]:
@@ -436,14 +437,6 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     return Evaluation(whole, made, core, None, more)
 
 
-def _at_prevalence(predictions: Predictions, prevalence: float | None) -> Predictions:
-    """The predictions with the share of positives in the population that numbers are of."""
-    if prevalence is None:
-        return predictions
-    options = {**(predictions.meta.get("options") or {}), "prevalence": prevalence}
-    return replace(predictions, meta={**predictions.meta, "options": options})
-
-
 def _core_facts(
     whole: Predictions, audits: Mapping[str, Audit], options: Mapping[str, Any]
 ) -> Facts:
@@ -452,6 +445,12 @@ def _core_facts(
     parts = [part for part in (whole.dataset, whole.encoder) if part]
     if whole.shift is not None:
         parts.append("trained on {}, tested on {}".format(*whole.shift))
+    # The stratum whose cases are hardest: low agreement, or the last one.
+    hardest = None
+    if "low" in whole.stratum_names:
+        hardest = "low"
+    elif whole.stratum_names:
+        hardest = whole.stratum_names[-1]
     return {
         "name": ", ".join(parts),
         "dataset": whole.dataset,
@@ -464,7 +463,7 @@ def _core_facts(
         **options,
         "resampled": "cases" if cases.groups is None else "groups",
         "strata": list(whole.stratum_names),
-        "hardest": whole.hardest,
+        "hardest": hardest,
         "agreement": cases.agreement,
         "votes": cases.votes is not None,
         "methods": whole.methods,
@@ -526,7 +525,8 @@ def evaluate(
         kind = "calibration"
     elif predictions.meta.get("files") is not None:
         kind = "files"
-    predictions = _at_prevalence(predictions, prevalence)
+    if prevalence is not None:
+        predictions = replace(predictions, prevalence=prevalence)
     # Other settings of a method that is there itself are left out: tables hold those.
     settings = {m for m, of in predictions.variants.items() if of in predictions.methods}
     kept = {key: own for key, own in predictions.answers.items() if key[0] not in settings}
@@ -549,10 +549,7 @@ def evaluate(
     facts, results = _method_facts(whole, audits, drawn, options, voted=voted, advance=advance)
     core |= facts
     if kind == "comparison":
-        judge_by = "vote_nll"
-        if whole.cases.votes is None:
-            judge_by = "nll"
-        core["softening"] = beside_softening(whole, judge_by, **options)
+        core["softening"] = changes.beside_softening(whole, words.judge_of(core), **options)
     core["recommended"] = _recommended(core)
     # Which method is shown beside the baseline is known only after the recommendation.
     best = _best(core)
@@ -665,9 +662,7 @@ def _method_facts(
         seeds = whole.seeds(method)
         # The audit of a method's only seed has drawn them: several seeds share as many draws.
         if method in audits and len(seeds) == 1:
-            nulls[method] = {
-                seeds[0]: {"overall": audits[method].drawn_ece(), **audits[method].nulls}
-            }
+            nulls[method] = {seeds[0]: {"overall": audits[method].drawn[0], **audits[method].nulls}}
         else:
             nulls[method] = draw_nulls(whole, method, **options)
         advance(0.25 / len(whole.methods))
@@ -764,7 +759,7 @@ def compare_audits(
 
 
 def _check_same_cases(a: Audit, b: Audit) -> None:
-    if a.times is not None or b.times is not None:
+    if a.units.times is not None or b.units.times is not None:
         raise InputError(
             "a streamed audit keeps counts, but models are compared case by case: audit both without "
             "streaming"

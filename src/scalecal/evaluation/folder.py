@@ -139,7 +139,7 @@ def write_run(
         fingerprint=fingerprint or "".join(hashes),
     )
     # A stream has no cases to write, and a copy of very many would be larger than the file it came from.
-    counts_only = evaluation.audit.times is not None or cell.cases.n > MAX_KEPT
+    counts_only = evaluation.audit.units.times is not None or cell.cases.n > MAX_KEPT
     with output_folder(out, kind=kind, inputs=inputs, replace=True) as folder:
         if not counts_only:
             write_cell(folder, replace(cell, meta={**cell.meta, **meta}))
@@ -274,7 +274,7 @@ def store_facts(folder: str | Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run folder: what made it, the facts of its cells, their folders, and its claims.
+    """A run folder: what made it, the facts of its cells, its claims and its title.
 
     `images` are the folders that the paths of the cells' cases start from, where the run knows them.
     """
@@ -282,26 +282,16 @@ class Run:
     folder: Path
     info: Mapping[str, Any]
     facts: tuple[dict[str, Any], ...]
-    places: tuple[Path, ...]
     images: tuple[str | None, ...]
     claims: Sequence[Mapping[str, Any]]
-
-    @property
-    def title(self) -> str:
-        """Title of the run, or the name of its folder."""
-        return self.info.get("title") or self.folder.name
+    title: str
 
 
 def cell_folders(folder: Path) -> list[Path]:
     """Folders of a run that hold cases and predictions: its own, and those below ``cells/``."""
-
-    def is_cell(place: Path) -> bool:
-        return all((place / name).is_file() for name in ("cases.parquet", "predictions.parquet"))
-
-    below = sorted(p for p in folder.glob("cells/*/*") if is_cell(p))
-    if is_cell(folder):
-        return [folder, *below]
-    return below
+    names = ("cases.parquet", "predictions.parquet")
+    places = [folder, *sorted(folder.glob("cells/*/*"))]
+    return [place for place in places if all((place / name).is_file() for name in names)]
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[Run]:
@@ -336,9 +326,9 @@ def _read_run(folder: Path) -> Run:
         folder,
         info,
         tuple(facts[place] for place in places),
-        tuple(places),
         tuple((metas[place].get("dataset") or {}).get("data") for place in places),
         claims,
+        info.get("title") or folder.name,
     )
 
 

@@ -125,7 +125,7 @@ def _rejected(p_whole: float, judged: Sequence[Row]) -> tuple[list[Row], bool]:
     return failing, p_whole < (LEVEL if len(failing) == len(judged) else LEVEL / 2)
 
 
-def overall_p(row: Row) -> float | None:
+def overall_p(row: Row) -> float:
     """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
 
     Examples
@@ -135,7 +135,7 @@ def overall_p(row: Row) -> float | None:
     """
     tests: list[float] = [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
     if not tests:
-        return None
+        return nan
     return min(1.0, len(tests) * min(tests))  # Bonferroni
 
 
@@ -162,11 +162,8 @@ def interval_sign(row: Row, name: str) -> int:
 def _whole(row: Row) -> dict[str, Any]:
     """Test and typical error of all cases: the root of the debiased squared error, and of its upper end."""
     error, high = (row.get(f"debiased_error{end}", nan) for end in ("", "_high"))
-    p = overall_p(row)
     units = row.get("n_groups") or row["n"]
-    out = {"name": "overall", "p": nan, "error": nan, "high": nan}
-    if p is not None:
-        out["p"] = p
+    out = {"name": "overall", "p": overall_p(row), "error": nan, "high": nan}
     if isfinite(error):
         out["error"] = sqrt(max(error, 0.0))
     if isfinite(high):

@@ -372,7 +372,8 @@ def calibrate_predictions(
         data = Material.of(labelled, readers or Readers(), method)
     with warnings.catch_warnings(record=True) as caught, labelled.messages():
         warnings.simplefilter("always", ScalecalWarning)
-        fold = fold_numbers(data.y, n_folds, groups=data.groups, seed=seed)
+        groups = data.cases.group_codes
+        fold = fold_numbers(data.cases.labels, n_folds, groups=groups, seed=seed)
     notes = []
     for warning in caught:
         text = str(warning.message)
@@ -405,6 +406,12 @@ def calibrate_predictions(
     if method == AUTO:
         after = AUTO
         answers[AUTO] = _stitched(answers, rhos, picked, fold)
+    words = {name: data.words(name) for name in answers if name != BASELINE}
+    if method == AUTO:
+        words[AUTO] = (
+            f"the candidate with the lowest cross-fitted log loss, chosen anew for each of {n_folds} folds "
+            "from the others"
+        )
     about = {
         "after": after,
         "method": method,
@@ -413,7 +420,7 @@ def calibrate_predictions(
         "n_folds": n_folds,
         "n_unlabelled": len(predictions) - len(labelled),
         "readers": data.source,
-        "about": {name: _words(name, data, n_folds) for name in answers if name != BASELINE},
+        "about": words,
     }
     recalibrator = Recalibrator(
         data.fit(clone(data.with_reader(labels[chosen]))),
@@ -429,7 +436,7 @@ def calibrate_predictions(
             },
             "fitted_to": {
                 "cases": len(labelled),
-                "groups": None if data.groups is None else len(np.unique(data.groups)),
+                "groups": None if groups is None else len(np.unique(groups)),
                 "readers": data.source,
                 "sources": dict(predictions.sources),
             },
@@ -456,7 +463,8 @@ def _chosen_by(rest: Material, labels: Mapping[str, Calibrator], *, n_folds: int
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ScalecalWarning)
         try:
-            inner = fold_numbers(rest.y, n_folds, groups=rest.groups, seed=seed)
+            groups = rest.cases.group_codes
+            inner = fold_numbers(rest.cases.labels, n_folds, groups=groups, seed=seed)
         except InputError:  # too few to choose by
             return next(iter(labels))
     answers, _, _ = rest.crossfit_all(labels, inner)
@@ -482,8 +490,7 @@ def _stitched(
 
 def _with_answers(made: Predictions, own: Answers) -> Predictions:
     """Put the out-of-fold answers of the labelled cases in the place of the final calibrator's."""
-    assert made.cases.y is not None
-    labelled = made.cases.y >= 0
+    labelled = made.y >= 0
     key, kept = next(iter(made.answers.items()))
     p, reader = kept.p.copy(), kept.p_reader
     p[labelled] = own.p
@@ -589,13 +596,3 @@ def apply_recalibrator(
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     evaluation = _evaluated(cell, recalibrator, options, advance)
     return Calibration(made, recalibrator, evaluation, tuple(evaluation.audit.shown_notes))
-
-
-def _words(name: str, data: Material, n_folds: int) -> str:
-    """What a candidate does, in a phrase."""
-    if name != AUTO:
-        return data.words(name)
-    return (
-        f"the candidate with the lowest cross-fitted log loss, chosen anew for each of {n_folds} folds "
-        "from the others"
-    )

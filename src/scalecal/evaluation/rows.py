@@ -103,11 +103,6 @@ def sum_values(sums: Mapping[str, Float]) -> dict[str, Float]:
     return out
 
 
-def _size(sums: Mapping[str, Float], name: str) -> Float:
-    """Weight of the cases of each unit."""
-    return sums.get(f"{name}_size", sums[name])[:, 0]
-
-
 def values_and_intervals(
     sums: Mapping[str, Float], perfect: float, heaviest: float = 1.0
 ) -> dict[str, float]:
@@ -127,7 +122,7 @@ def values_and_intervals(
         if metric.scale is None:
             continue
         per = COUNTED[metric.least_votes]
-        size = _size(sums, per)
+        size = sums.get(f"{per}_size", sums[per])[:, 0]
         total = float(size.sum())
         parts = size
         if total:

@@ -31,6 +31,7 @@ from scalecal.metrics.arguments import Sample, read_hard_event
 from scalecal.metrics.grouping import rank_p
 from scalecal.metrics.label_scores import entropy_term
 from scalecal.metrics.resampling import sample_floor
+from scalecal.metrics.reweighting import Reweighted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,19 +69,20 @@ def samples_of(y: Int, part: Answers, votes: Int | None, **about: Any) -> Sample
 
 
 def samples_in(
-    cell: Predictions, part: Answers, stratum: str, *, weights: Float | None = None, n_bins: int
+    cell: Predictions, part: Answers, stratum: str, *, weighted: Reweighted | None, n_bins: int
 ) -> Samples | None:
     """Return what judges answers to the cases of a stratum; None where it has none.
 
-    `weights` are the importance weights of all cases that were answered.
+    `weighted` holds the importance weights of all cases that were answered.
     """
     rows = cell.inside(part.index, stratum)
     inside = part.take(rows)
     if len(inside) == 0:
         return None
-    about: dict[str, Any] = {"groups": cell.groups_of(inside.index), "n_bins": n_bins}
-    if weights is not None:
-        about |= {"weights": weights[rows], "importance": True}
+    groups = rows_of(cell.cases.group_codes, inside.index)
+    about: dict[str, Any] = {"groups": groups, "n_bins": n_bins}
+    if weighted is not None:
+        about |= {"weights": weighted.each[rows], "importance": True}
     votes = rows_of(cell.cases.votes, inside.index)
     return samples_of(cell.y[inside.index], inside, votes, **about)
 
@@ -127,26 +129,26 @@ def draw_nulls(
     since agreement and label come from the same votes. Labels of one group go together. Seeds share
     `n_resamples`, `LEAST_DRAWS` at least to each.
     """
-    seeds, names = cell.seeds(method), cell.stratum_names
+    seeds, strata = cell.seeds(method), cell.cases.with_strata(cell.stratum_names).strata
     share = max(min(n_resamples, LEAST_DRAWS), -(-n_resamples // len(seeds)))
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": share, "seed": seed}
     out = {}
     for trained in seeds:
         part = cell.answers[method, trained]
         event = read_hard_event(cell.y[part.index], part.p)
-        own = options | {"groups": cell.groups_of(part.index)}
+        own = options | {"groups": rows_of(cell.cases.group_codes, part.index)}
         weighted = reweighted(cell, part)
         if weighted is None:
             out[trained] = {"overall": metrics.resampled_ece(event.p, y=event.y, **own)}
         else:
             out[trained] = {"overall": weighted.drawn_ece(**options)}
             own["weights"] = weighted.weights
-        if names:
-            codes = cell.codes[part.index]
-            drawn = selection_draws(event.y, event.p, codes, n_strata=len(names), **own)
+        if strata is not None and strata.names:
+            codes = strata.codes[part.index]
+            drawn = selection_draws(event.y, event.p, codes, n_strata=len(strata.names), **own)
             out[trained] |= {
                 name: column[np.isfinite(column)]
-                for j, (name, column) in enumerate(zip(names, drawn.ece.T, strict=True))
+                for j, (name, column) in enumerate(zip(strata.names, drawn.ece.T, strict=True))
                 if (codes == j).any()
             }
     return out
@@ -183,11 +185,9 @@ def score_cell(
         head = (cell.dataset, cell.encoder, method, trained)
         advance(1 / len(cell.answers))
         errors = {}
-        weighted, weights = reweighted(cell, part), None
-        if weighted is not None:
-            weights = weighted.each
+        weighted = reweighted(cell, part)
         for stratum in ("overall", *cell.stratum_names):
-            samples = samples_in(cell, part, stratum, weights=weights, n_bins=n_bins)
+            samples = samples_in(cell, part, stratum, weighted=weighted, n_bins=n_bins)
             if samples is None:
                 continue
             floor = None
@@ -241,21 +241,16 @@ class Resampled:
             raise InputError(f"cells of one data set are needed, got those of {datasets}")
         self.cells = {cell.encoder: cell for cell in cells}
         self._n_bins = n_bins
-        group: dict[str, str] = {}
-        for cell in cells:
-            groups = cell.cases.groups
-            own = [""] * cell.cases.n
-            if groups is not None:
-                own = groups.values.tolist()
-            for name, value in zip(cell.cases.names.tolist(), own, strict=True):
-                group.setdefault(name, value)
-        place = {name: i for i, name in enumerate(group)}
-        self._rows: dict[str, Int] = {}
-        for cell in cells:
-            rows = [place[name] for name in cell.cases.names.tolist()]
-            self._rows[cell.encoder] = np.array(rows)
-        grouped = all(cell.cases.groups is not None for cell in cells)
-        values = list(group.values()) if grouped else None
+        names = [name for cell in cells for name in cell.cases.names.tolist()]
+        place = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        row = np.array([place[name] for name in names])
+        ends = np.cumsum([cell.cases.n for cell in cells])
+        self._rows = dict(zip(self.cells, np.split(row, ends[:-1]), strict=True))
+        values = None
+        factors = [cell.cases.groups for cell in cells if cell.cases.groups is not None]
+        if len(factors) == len(cells):
+            first = np.unique(row, return_index=True)[1]
+            values = np.concatenate([groups.values for groups in factors])[first]
         self._units = Units.of(len(place), groups=values, seed=seed)
         self._draws = n_resamples, seed
         self._kept: dict[tuple[str, str, str], dict[str, Drawn]] = {}

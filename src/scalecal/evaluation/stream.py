@@ -472,7 +472,7 @@ class StreamingAudit:
         names: tuple[str, ...] = tuple(self._strata)
         if not named and voted and counts.n_classes != 2:
             names = STRATA
-        result = self._audit(counts, names)
+        result = self._audit(counts, names, agreement=not named)
         if counts.n_classes != 2:
             # Cells hold the top class alone: scores of all classes come from their own sums.
             _add_losses(result.rows, counts, {name: k for k, name in enumerate(names)})
@@ -481,7 +481,7 @@ class StreamingAudit:
             result = replace(result, references=[])
         if self._reader.n:
             # What votes say of a reader's probability takes the place of what they say of the label's.
-            reader = self._audit(self._reader, names, reader=True)
+            reader = self._audit(self._reader, names, agreement=not named, reader=True)
             for row, own in zip(result.rows, reader.rows, strict=True):
                 row |= {key: value for key, value in own.items() if COLUMNS[key].votes}
             result.meta["votes_judge"] = "p_reader"
@@ -510,10 +510,11 @@ class StreamingAudit:
             )
         return result
 
-    def _audit(self, counts: Counts, strata: tuple[str, ...], reader: bool = False) -> Audit:
+    def _audit(
+        self, counts: Counts, strata: tuple[str, ...], *, agreement: bool, reader: bool = False
+    ) -> Audit:
         """Audit one set of counts as weighted cases; with `reader` they are of a reader probability."""
-        assert self._kinds is not None
-        predictions, times = counts.predictions(strata, agreement=not self._kinds[1])
+        predictions, times = counts.predictions(strata, agreement=agreement)
         cases, own = predictions.cases, replace(predictions.only, rho=self.rho)
         if cases.strata is not None:
             cases = replace(cases, strata=in_order(cases.strata))

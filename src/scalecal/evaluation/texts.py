@@ -348,7 +348,7 @@ def differences_text(facts: Mapping[str, Any]) -> str:
     """Lay several files out as text: the numbers of each by stratum, then the differences."""
     short = dict(zip(facts["methods"], short_names(facts["methods"], most=30), strict=True))
     rows = [{**row, "name": short[row["method"]]} for row in facts["rows"]]
-    title = {metric: words.title_of(metric) for metric in chosen(lambda metric: metric.tested)}
+    title = {metric: METRICS[metric].name for metric in chosen(lambda metric: metric.tested)}
     keys = []
     for key in ("ece", "floor", *list(title)[1:]):
         if any(is_known(row.get(key)) for row in rows):
@@ -385,7 +385,7 @@ def differences_text(facts: Mapping[str, Any]) -> str:
                 continue
             p = p_value(row["p_holm"]) if is_known(row["p_holm"]) else "-"
             lines.append(
-                [short[model], row["stratum"], words.title_of(row["metric"]), change_text(row), p]
+                [short[model], row["stratum"], METRICS[row["metric"]].name, change_text(row), p]
             )
         ends.add(len(lines) - 1)
     parts.append(lay_out(lines, rules=ends))

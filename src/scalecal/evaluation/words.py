@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log, nan
 from typing import Any
 
+from scalecal.evaluation.candidates import NOTHING
 from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, Facts, Row, interval_sign
 from scalecal.io.text import (
     change_text,
@@ -59,14 +60,6 @@ probability, or foreseen by p_split."""
 
 NOUNS = {"votes": "cases", "agreement": "agreement"}
 """Kind of part -> what follows its name."""
-
-NOTHING = ("none", "reader-only")
-"""Names of leaving p as it is."""
-
-
-def title_of(metric: str) -> str:
-    """Name of a metric inside a sentence."""
-    return METRICS[metric].name
 
 
 # The verdict on one method
@@ -464,7 +457,7 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
 
 def _gain(own: Row) -> str:
     """A change against the baseline: "label NLL falls significantly, -0.050 [-0.081, -0.020]"."""
-    what, change = title_of(own["metric"]), change_text(own)
+    what, change = METRICS[own["metric"]].name, change_text(own)
     if own["low"] is None:
         return f"{what} changes by {change}; too few cases or groups for an interval"
     # Where several were tried, a gain is sure only if it outlasts the correction for their number.
@@ -523,10 +516,17 @@ def _price(facts: Facts, own: Row) -> str:
     change = row_of(facts, own["method"])["changes"].get(other)
     text = ""
     if change and is_known(change["low"]) and change["low"] > 0:
-        text = f" (but {title_of(other)} rises, {change_text(change)})"
+        text = f" (but {METRICS[other].name} rises, {change_text(change)})"
     if remark := softening_remark(facts, own["method"]):
         text += f" ({remark})"
     return text
+
+
+def judge_of(facts: Facts) -> str:
+    """The metric that methods are ranked by: NLL of votes, or of labels where there are none."""
+    if facts["votes"]:
+        return "vote_nll"
+    return "nll"
 
 
 def row_of(facts: Facts, method: str, stratum: str = "overall") -> Row:
@@ -651,7 +651,7 @@ def _training_paragraph(facts: Facts) -> str:
         loss = number(row_of(facts, TRAINED_ALIKE)[own["metric"]])
         return (
             f"{text}: with the same training, the uncalibrated probe ({TRAINED_ALIKE}) has a "
-            f"{title_of(own['metric'])} of {loss}."
+            f"{METRICS[own['metric']].name} of {loss}."
         )
     return ""
 
@@ -695,7 +695,7 @@ def _whole_difference(model: str, first: str, rows: Sequence[Row]) -> str:
     if not rows:
         return f"There are too few cases or groups to distinguish {model} from {first}."
     clear = [row for row in rows if row["p_holm"] < LEVEL]
-    unclear = listed([title_of(row["metric"]) for row in rows if row["p_holm"] >= LEVEL], "or")
+    unclear = listed([METRICS[row["metric"]].name for row in rows if row["p_holm"] >= LEVEL], "or")
     if all(row["low"] == row["high"] == 0 for row in rows):
         return f"{model} does not differ from {first} in {unclear}."
     if not clear:
@@ -714,7 +714,7 @@ def _difference(row: Row, than: str = "") -> str:
         way = "lower"
     ends = sorted(abs(row[end]) for end in ("low", "high"))
     size = f"{abs(row['difference']):.3f} [{ends[0]:.3f}, {ends[1]:.3f}]"
-    return f"{way} {title_of(row['metric'])}{than} by {size}"
+    return f"{way} {METRICS[row['metric']].name}{than} by {size}"
 
 
 # What votes would buy
@@ -866,6 +866,26 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
         methods = dict.fromkeys(own["method"] for own in advised if own["sure"])
         if methods:
             helped[cell["name"]] = listed(list(methods))
+    where = {
+        "question": everywhere,
+        "heading": "No subset stands out",
+        "text": "No subset of any model fails its test.",
+    }
+    if failing:
+        where |= {
+            "heading": f"{len(failing)} of {count} fail on some cases",
+            "text": _by_name(failing),
+        }
+    todo = {
+        "question": "What to do?",
+        "heading": "No method improves significantly",
+        "text": "No method improves any model significantly.",
+    }
+    if helped:
+        todo |= {
+            "heading": f"{len(helped)} of {count} improve with a method",
+            "text": _by_name(helped),
+        }
     return [
         {
             "question": "Are they calibrated?",
@@ -873,28 +893,10 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
             "text": f"Overall ECE is {_range(errors)} (of each model's first seed); calibrated models "
             f"would show {_range(floors)}.",
         },
-        {
-            "question": everywhere,
-            "heading": _share_of(failing, count, "fail on some cases", "No subset stands out"),
-            "text": _by_name(failing, "No subset of any model fails its test."),
-        },
-        {
-            "question": "What to do?",
-            "heading": _share_of(
-                helped, count, "improve with a method", "No method improves significantly"
-            ),
-            "text": _by_name(helped, "No method improves any model significantly."),
-        },
+        where,
+        todo,
     ]
 
 
-def _share_of(named: Mapping[str, str], count: int, text: str, nothing: str) -> str:
-    if not named:
-        return nothing
-    return f"{len(named)} of {count} {text}"
-
-
-def _by_name(named: Mapping[str, str], nothing: str) -> str:
-    if not named:
-        return nothing
+def _by_name(named: Mapping[str, str]) -> str:
     return f"{some_of([f'{name}: {what}' for name, what in named.items()], mark='; ')}."

@@ -1008,8 +1008,7 @@ def _choose_cases(
         split_notes.append(leakage)
     chosen, kept = replace(cases, notes=(*notes, *cases.notes)), np.arange(cases.n)
     if not keep_unlabelled:
-        assert cases.y is not None
-        chosen, kept = chosen.labelled(), np.flatnonzero(cases.y >= 0)
+        chosen, kept = chosen.labelled(), np.flatnonzero(cases.labels >= 0)
     inside = part[kept]
     if not inside.all():
         kept, chosen = kept[inside], chosen.take(inside)

@@ -16,8 +16,8 @@ from scipy.stats import t as student_t
 from sklearn.neighbors import NearestNeighbors
 
 from scalecal.checks import Float, Int
+from scalecal.evaluation.changes import softened_name, with_softened
 from scalecal.evaluation.scores import Resampled
-from scalecal.evaluation.softening import softened_name, with_softened
 from scalecal.inference.paired import Drawn
 from scalecal.inference.units import interval
 from scalecal.paper.evidence import Embeddings, Evidence, MissingEvidence

@@ -105,11 +105,10 @@ def training_embeddings(data: Features, grid: Grid, seed: int) -> Embeddings | N
     probe, votes = grid.probes.get(("scale", seed)), data.cases.votes
     if probe is None or probe.plan is None or len(data.cases.classes) != 2 or votes is None:
         return None
-    assert data.y is not None
     rows = np.sort(probe.rows)
     anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
     panel = int(np.median(votes[rows].sum(axis=1)))
-    return Embeddings(host_rows(data.X, rows), data.y[rows], votes[rows], anchors, panel)
+    return Embeddings(host_rows(data.X, rows), data.cases.labels[rows], votes[rows], anchors, panel)
 
 
 def write_anchors(folder: str | Path, embeddings: Embeddings) -> None:

@@ -145,8 +145,7 @@ def labelled_cases(images: ImageSet) -> tuple[Int, Cases]:
     if cases.split is not None and (cases.split.codes < 0).any():
         unused = int((cases.split.codes < 0).sum())
         cases = cases.note(f"{unused} images belong to no part and were not used.")
-    assert images.cases.y is not None
-    return np.flatnonzero(images.cases.y >= 0), cases.stratified()
+    return np.flatnonzero(images.cases.labels >= 0), cases.stratified()
 
 
 class Parts(NamedTuple):
@@ -167,11 +166,10 @@ def divide(cases: Cases, seed: int) -> Parts:
     train, val, tested = parts(cases, seed)
     if val is not None:
         return Parts(train, val, tested)
-    assert cases.y is not None
     groups = None
     if cases.groups is not None:
         groups = cases.groups.values[train]
-    kept, held = hold_out(cases.y[train], share=VALIDATION, groups=groups, seed=seed)
+    kept, held = hold_out(cases.labels[train], share=VALIDATION, groups=groups, seed=seed)
     return Parts(train[kept], train[held], tested)
 
 
@@ -251,7 +249,6 @@ def finetune(
     chosen = replace(chosen, device=device)
     seed_numbers = seed_list(seeds)
     rows, cases = labelled_cases(images)
-    assert cases.y is not None
     parts = {seed: divide(cases, seed) for seed in seed_numbers}
     for name in labels:
         # Before the first epoch: does each kind have its votes?
@@ -290,7 +287,7 @@ def finetune(
                         pixels,
                         parts[seed],
                         _targets(cases, parts[seed].train, name),
-                        cases.y,
+                        cases.labels,
                         seed,
                         chosen,
                         precision,
@@ -302,10 +299,9 @@ def finetune(
 def _targets(cases: Cases, train: Int, name: str) -> Float:
     """Targets by position; cases outside the training part have none (NaN)."""
     training = cases.take(train)
-    assert training.y is not None
     n_classes = len(cases.classes)
     values = np.full((cases.n, n_classes), np.nan)
-    values[train] = training_targets(name, training.y, training.votes, n_classes)
+    values[train] = training_targets(name, training.labels, training.votes, n_classes)
     return values
 
 

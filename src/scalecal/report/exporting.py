@@ -75,12 +75,6 @@ def save_reliability(panels: Sequence[Row], facts: Row, stem: Path) -> None:
     _write_drawing(sheet, stem)
 
 
-def _file_name(*parts: str) -> str:
-    """Make one file name of words that may hold anything."""
-    words = (re.sub(r"[^A-Za-z0-9_]+", "-", part).strip("-").lower()[:40] for part in parts)
-    return "_".join(word for word in words if word)
-
-
 def draw_all(facts: Row) -> dict[str, Drawing]:
     """Every figure of a report by file name."""
     drawings: dict[str, Drawing] = {}
@@ -99,7 +93,9 @@ def draw_all(facts: Row) -> dict[str, Drawing]:
             model = cell["name"]
         for figure in drawn:
             kind, *of = figure.name
-            name = _file_name(kind, model, *of)
+            # What figures are of may hold any sign.
+            parts = [re.sub(r"[^A-Za-z0-9_]+", "-", part).strip("-") for part in (kind, model, *of)]
+            name = "_".join(part.lower()[:40] for part in parts if part)
             # Names of methods may differ only in signs that a file name cannot hold.
             unique, k = name, 2
             while unique in drawings:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, VOTED
-from scalecal.evaluation.words import softening_remark
+from scalecal.evaluation.words import judge_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report.svg import Drawing, Point, text_width
@@ -596,11 +596,6 @@ def voted_plots(cell: Row) -> list[Figure]:
 # Methods by their gain
 
 
-def softened(cell: Row) -> set[str]:
-    """Methods whose gain is no more than softening's."""
-    return {method for method in cell["methods"] if softening_remark(cell, method)}
-
-
 def recommended_methods(cell: Row) -> list[str]:
     """Methods that are recommended for the label or for a reader's vote, and gain beyond chance."""
     recommended, names = cell["recommended"] or {}, []
@@ -611,33 +606,20 @@ def recommended_methods(cell: Row) -> list[str]:
     return names
 
 
-def judge_of(cell: Row) -> str:
-    """The metric that methods are ranked by: NLL of votes, or of labels where there are none."""
-    if cell["votes"]:
-        return "vote_nll"
-    return "nll"
-
-
-def ranked_methods(cell: Row) -> list[Row]:
-    """Rows over all cases of the methods beside the baseline, the lowest vote NLL (else label NLL) first."""
-    metric = judge_of(cell)
-    known = []
-    for row in cell["rows"]:
-        beside = row["stratum"] == "overall" and row["method"] != cell["baseline"]
-        if beside and is_known(row.get(metric)):
-            known.append(row)
-    return sorted(known, key=lambda row: float(row[metric]))
-
-
 def forests(cell: Row) -> list[Figure]:
     """Paired changes of the NLLs against the baseline with 95 % intervals, a line per method.
 
-    The name of a recommended method is bold.
+    The lowest vote NLL (else label NLL) comes first, and the name of a recommended method is bold.
     """
-    out = []
+    out, judge, known = [], judge_of(cell), []
+    for row in cell["rows"]:
+        beside = row["stratum"] == "overall" and row["method"] != cell["baseline"]
+        if beside and is_known(row.get(judge)):
+            known.append(row)
+    known.sort(key=lambda row: float(row[judge]))
     for metric in ("vote_nll", "nll"):
         changes = {}
-        for row in ranked_methods(cell):
+        for row in known:
             if metric in row["changes"]:
                 changes[row["method"]] = row["changes"][metric]
         if changes:
@@ -648,10 +630,11 @@ def forests(cell: Row) -> list[Figure]:
 def _changes_plot(
     cell: Row, file_name: tuple[str, ...], metric: str, changes: Mapping[str, Row]
 ) -> Figure:
-    title, rings = f"change of {COLUMNS[metric].title}", softened(cell)
+    title, advised = f"change of {COLUMNS[metric].title}", recommended_methods(cell)
     lines = []
     for name, change in changes.items():
         tip = f"{name}: {title} {change_text(change)}"
-        lines.append(Line(name, change, tip, name in rings, name in recommended_methods(cell)))
+        ring = name in cell["methods"] and bool(softening_remark(cell, name))
+        lines.append(Line(name, change, tip, ring, name in advised))
     drawn = _interval_plot(lines, title, cell["baseline"], _signed)
     return Figure(file_name, title, drawn, {})

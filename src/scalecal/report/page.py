@@ -24,9 +24,10 @@ from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.evaluation import texts
 from scalecal.evaluation.curves import reliability_facts, vote_reliability
-from scalecal.evaluation.folder import report_facts
+from scalecal.evaluation.folder import MAX_PANELS, report_facts
 from scalecal.evaluation.words import (
     AGREEMENT,
+    judge_of,
     kappa_sentence,
     other_verdicts,
     sentences,
@@ -58,7 +59,6 @@ DETAILS = ((8, 24), (8, 12), (5, 6), (5, 4), (3, 3), (2, 2), (1, 1))
 
 THUMBNAIL = 112  # pixels, the longer side
 MAX_PIXELS = 1 << 26  # of an image that is opened for a thumbnail
-MAX_PANELS = 6  # diagrams of an audit
 
 
 MAX_DOTS = 15  # readers drawn as dots; more are written as numbers
@@ -149,7 +149,7 @@ def _methods_view(cell: Row) -> View:
     lines = [list(line) for line in zip(*scores.values(), strict=True)]
     return {
         "forests": figures.forests(cell),
-        "judge": COLUMNS[figures.judge_of(cell)].title,
+        "judge": COLUMNS[judge_of(cell)].title,
         "strips": [figures.ece_strips(cell)],
         "all": table("All methods", list(scores), lines),
     }

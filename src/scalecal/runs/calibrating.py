@@ -51,12 +51,11 @@ def fit_calibrator(
     """
     if method.calibrator is None:
         return None
-    assert data.y is not None
     cases = data.cases.take(rows)
     fitted: Calibrator = clone(method.calibrator)
     # No other calibrator looks at readers.
     if not isinstance(fitted, PanelCalibrator):
-        return fitted.fit(logits, data.y[rows])
+        return fitted.fit(logits, cases.labels)
     sizes = readers.behind(cases)
     if method.readers != "votes":
         votes = None
@@ -66,7 +65,7 @@ def fit_calibrator(
         kappa, share = readers.published(cases)
         if kappa is not None:
             fitted.set_params(kappa=kappa, vote_share=share)
-    return fitted.fit(logits, data.y[rows], votes=votes, panel_size=sizes, interval=interval)
+    return fitted.fit(logits, cases.labels, votes=votes, panel_size=sizes, interval=interval)
 
 
 def held_out(probe: Trained, val: Int | None) -> Int | None:

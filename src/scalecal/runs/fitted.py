@@ -94,8 +94,7 @@ def fit_method(
     applicable([method], data, known)
     if memory is None:
         data = replace(data, X=on_device(data.X, "cpu"))
-    y, split = data.cases.y, data.split
-    assert y is not None
+    y, split = data.cases.labels, data.split
     labelled = y >= 0
     rows, val = np.flatnonzero(labelled), None
     if split is not None:

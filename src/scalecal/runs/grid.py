@@ -7,22 +7,27 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from scalecal.cases import Answers, Cases, Features, Predictions, leakage_note, rows_of
 from scalecal.checks import (
     InputError,
     Int,
     ScalecalWarning,
+    check_features,
     check_list,
     check_positive_int,
     library,
 )
 from scalecal.engines import Engine, Worker
+from scalecal.evaluation.audits import cases_of
 from scalecal.evaluation.cells import VOTED, joined_cell
 from scalecal.evaluation.changes import VotedCurve
+from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.limits import check_count
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
 from scalecal.probes.methods import METHODS, Method, find_method
@@ -150,11 +155,10 @@ def parts(cases: Cases, seed: int) -> tuple[Int, Int | None, Int]:
 
     Without a `split` column a grouped, stratified 70 / 10 / 20 split is drawn from the seed.
     """
-    assert cases.y is not None
     if cases.split is not None:
         part = cases.split.values
     else:
-        part = split(cases.y, groups=cases.group_codes, shares=SHARES, seed=seed)
+        part = split(cases.labels, groups=cases.group_codes, shares=SHARES, seed=seed)
     train, val, test = (np.flatnonzero(part == name) for name in ("train", "val", "test"))
     for name, rows in (("train", train), ("test", test)):
         if len(rows) == 0:
@@ -221,9 +225,8 @@ def run_grid(
     [('none', 0), ('none', 1), ('scale', 0), ('scale', 1)]
     """
     data = data.labelled()
-    assert data.y is not None
     if data.cases.votes is not None:
-        check_sides(data.y, data.cases.votes)
+        check_sides(data.cases.labels, data.cases.votes)
     leakage = ""
     if not allow_leakage:
         leakage = leakage_note(data.cases)
@@ -276,6 +279,7 @@ def run_grid(
         raise InputError("memory is a limit for training on the CPU: give no device")
     trained = fit_many(data.X, jobs, memory=memory, advance=advance)
     seconds = time.perf_counter() - start
+    folds = {key: (cross, trained[span]) for key, (cross, span) in again.items()}
     predictions: dict[tuple[str, int], Answers] = {}
     capped: Counter[str] = Counter()
     best: dict[tuple[str, int], int] = {}
@@ -294,11 +298,7 @@ def run_grid(
             calibrator = None
             if method.calibrator is not None and name not in left_out:
                 try:
-                    folds = None
-                    if (name, seed) in again:
-                        cross, span = again[name, seed]
-                        folds = cross, trained[span]
-                    rows, logits = out_of_sample(probe, data, val, folds)
+                    rows, logits = out_of_sample(probe, data, val, folds.get((name, seed)))
                     calibrator = fit_calibrator(method, data, rows, logits, known, interval=False)
                 except InputError as error:
                     # One class in a seed's validation cases must not cost the other methods their run.
@@ -341,10 +341,7 @@ def run_grid(
     curve = None
     if voted and VOTED not in left_out:
         say(f"fitting the panel to the votes of {', '.join(map(str, voted))} training cases")
-        parts_of = {}
-        for seed in chosen:
-            cross, span = again[VOTED, seed]
-            parts_of[seed] = cross, trained[span]
+        parts_of = {seed: folds[VOTED, seed] for seed in chosen}
         probes_of = {seed: probes[VOTED, seed] for seed in chosen}
         curve = voted_curve(data, probes_of, parts_of, tested, voted, known)
     grid = Grid(cell, left_out, dict(+capped), best, probes, seconds, curve, leakage, at_chance)
@@ -355,25 +352,21 @@ def run_grid(
 
 def _chance_note(probe: Trained, data: Features, val: Int | None, test: Int) -> str:
     """`chance_note` of a probe's validation and test cases."""
-    assert data.y is not None
     held, rows = held_out(probe, val), test
     if held is not None:
         rows = np.concatenate([held, test])
-    return chance_note(data.y[rows], probe.logits(data.X, rows))
+    return chance_note(data.cases.labels[rows], probe.logits(data.X, rows))
 
 
-@dataclass(frozen=True)
-class _GridTask:
-    """Some seeds of one comparison; `open` opens the embeddings on the worker."""
-
-    open: Callable[[], Features]
-    seeds: tuple[int, ...]
-    options: Mapping[str, Any]
-
-
-def _do_grid(worker: Worker, task: _GridTask) -> Grid:
-    device = worker.device_for(task.options.get("device", "cpu"))
-    return run_grid(task.open(), seeds=task.seeds, **{**task.options, "device": device})
+def _do_grid(
+    worker: Worker,
+    seeds: tuple[int, ...],
+    *,
+    open_features: Callable[[], Features],
+    options: Mapping[str, Any],
+) -> Grid:
+    device = worker.device_for(options.get("device", "cpu"))
+    return run_grid(open_features(), seeds=seeds, **{**options, "device": device})
 
 
 def run_grid_on(
@@ -405,9 +398,9 @@ def run_grid_on(
     chosen = seed_list(seeds)
     # Whole seeds go to a worker, since what a seed's methods share is in its memory.
     groups = [tuple(int(s) for s in g) for g in np.array_split(chosen, engine.workers) if len(g)]
-    tasks = [_GridTask(open_features, group, options) for group in groups]
+    work = partial(_do_grid, open_features=open_features, options=options)
     grids: dict[int, Grid] = {}
-    for number, grid in engine.run(_do_grid, tasks):
+    for number, grid in engine.run(work, groups):
         grids[number] = grid
         advance(1 / len(groups))
         if progress is not None:
@@ -469,21 +462,78 @@ def on_device(X: Any, device: str) -> Any:
 
 def shared_arrays(data: Features, train: Int, val: Int | None) -> dict[str, Any]:
     """What all jobs of one seed have in common, as the same objects, so that they share batches."""
-    cases = data.cases
-    assert data.y is not None
+    cases, y = data.cases, data.cases.labels
     shared: dict[str, Any] = {
         "rows": train,
-        "y": data.y[train],
+        "y": y[train],
         "n_classes": len(cases.classes),
         "groups": rows_of(cases.group_codes, train),
     }
     if cases.votes is not None:
         shared["votes"] = with_label(cases.votes[train], shared["y"])
     if val is not None:
-        shared |= {"validation": val, "validation_y": data.y[val]}
+        shared |= {"validation": val, "validation_y": y[val]}
     return shared
 
 
 def best_recipe(rivals: Sequence[Trained]) -> int:
     """Number of the probe whose training came to the lowest validation log loss."""
     return int(np.argmin([np.min(trained.fit.history) for trained in rivals]))
+
+
+def compare(
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    votes: ArrayLike | None = None,
+    n_raters: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    split: ArrayLike | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: int | Sequence[int] = 10,
+    preset: str | None = None,
+    kappa: float | None = None,
+    vote_share: float | Sequence[float] | None = None,
+    panel_size: int | None = None,
+    n_bins: int = 15,
+    n_resamples: int = 1000,
+) -> Evaluation:
+    """Compare methods on embeddings, paired over seeds and cases: what `scalecal compare` does.
+
+    Parameters
+    ----------
+    X
+        (n, d) embeddings.
+    y
+        Labels 0 / 1, or class numbers.
+    votes, n_raters, groups
+        As `scalecal.audit`.
+    split
+        "train", "val" or "test" of each case; without it a grouped and stratified split is drawn per seed.
+    methods, seeds, preset
+        As `run_grid`.
+    kappa, vote_share, panel_size
+        Knowledge of the readers besides the votes (`scalecal.readers.Readers`).
+    n_bins, n_resamples
+        As `scalecal.evaluation.evaluations.evaluate`.
+
+    Examples
+    --------
+    >>> from scalecal.datasets import simulate
+    >>> data = simulate(300, dim=8, seed=0)
+    >>> result = compare(data.X, data.y, methods=["none", "temperature"], seeds=2, n_resamples=100)
+    >>> result.table["method"].tolist()
+    ['none', 'temperature']
+    """
+    embeddings = check_features(X)
+    cases = cases_of(
+        y, None, votes=votes, n_raters=n_raters, groups=groups, split=split, X=embeddings
+    )
+    grid = run_grid(
+        Features(embeddings, cases),
+        methods=methods,
+        seeds=seeds,
+        preset=preset,
+        readers=Readers(kappa=kappa, vote_share=vote_share, panel_size=panel_size),
+    )
+    return evaluate(grid.cell, n_bins=n_bins, n_resamples=n_resamples)

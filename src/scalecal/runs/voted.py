@@ -71,7 +71,6 @@ def voted_curve(
     """
     cases = data.cases
     assert cases.votes is not None
-    assert cases.y is not None
     scores: list[dict[str, Any]] = []
     losses: dict[tuple[int, str], dict[int, Losses]] = {}
     by_kappa: dict[float, dict[int, AtKappa]] = {}
@@ -82,7 +81,7 @@ def voted_curve(
         rows, logits = out_of_sample(probe, data, None, again[seed])
         test = tested[seed]
         at_test = probe.logits(data.X, test)
-        y, counts = cases.y[test], cases.votes[test]
+        y, counts = cases.labels[test], cases.votes[test]
         sizes = rows_of(behind, test)
         votes = cases.votes[rows]
         # The same draws whichever worker runs the seed, and whatever ran before it.
@@ -141,7 +140,6 @@ def wrong_kappas(
     Empty where kappa is unknown or not positive, or a fit fails.
     """
     cases = data.cases
-    assert cases.y is not None
     assert cases.votes is not None
     kappa, share = readers.published(cases.take(rows))
     behind = readers.behind(cases)
@@ -155,7 +153,7 @@ def wrong_kappas(
         except InputError:
             return {}
         part = answers(at_test, fitted, behind[test], np.arange(len(test)))
-        own = case_losses(cases.y[test], part, cases.votes[test])
+        own = case_losses(cases.labels[test], part, cases.votes[test])
         out[factor] = AtKappa(min(factor * kappa, 1.0), part.rho, own)
     return out
 
