@@ -345,7 +345,7 @@ def test_a_calibrator(tmp_path):
 
     # auto tries it, an audit advises it, and tables and page show it
     audited = command(root, "audit", "p.csv", *few, "--out", "audit")
-    assert "What to do? Recalibrate it. Run scalecal calibrate --method halved:" in audited
+    assert "What to do? Recalibrate it. Run scalecal calibrate FILE --method halved:" in audited
     assert "--method halved" in (root / "audit" / "report.html").read_text()
     printed = command(root, "calibrate", "p.csv", *few, "--out", "auto")
     assert re.search(r"^halved \(chosen\) ", printed, re.MULTILINE)

@@ -40,7 +40,7 @@ def test_a_shifted_model_gets_an_intercept(options):
     first, _, last = result.core["lead"]
     assert first["heading"] == "No: too high"
     assert last["heading"] == "Recalibrate it"
-    assert f"Run scalecal calibrate --method {chosen['method']}:" in last["text"]
+    assert f"Run scalecal calibrate FILE --method {chosen['method']}:" in last["text"]
     # What is advised is what calibrate does.
     assert calibrate_predictions(predictions, n_resamples=20).chosen == chosen["method"]
     ece = {r["method"]: r["ece"] for r in result.facts["rows"] if r["stratum"] == "overall"}

@@ -104,18 +104,25 @@ class Material:
             )
         return data
 
+    def calibrator(self, kind: type[Calibrator]) -> Calibrator:
+        """Return an unfitted calibrator; the panel with what is known of the readers."""
+        if issubclass(kind, PanelCalibrator):
+            return kind(**self._of_readers())
+        return kind()
+
     def with_reader(self, label: Calibrator) -> Calibrator:
         """Return a calibrator of the label with a reader probability beside it, where readers are known."""
-        if self.source is None:
+        if self.source is None or isinstance(label, PanelCalibrator):
             return label
-        known: dict[str, Any] = {
+        return ReaderOnTop(label, **self._of_readers())
+
+    def _of_readers(self) -> dict[str, Any]:
+        # Predictions of any model may be shifted, unlike the logits of a probe that was trained on labels.
+        return {
             "kappa": self.readers.kappa,
             "vote_share": self.readers.vote_share,
             "prior_sd": PRIOR_SD_SHIFTED,
         }
-        if isinstance(label, PanelCalibrator):
-            return PanelCalibrator(**known)
-        return ReaderOnTop(label, **known)
 
     def fit(self, calibrator: Calibrator, *, interval: bool = True) -> Any:
         """Fit a calibrator in place to all cases."""
@@ -189,16 +196,18 @@ def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
     if method in (BASELINE, Identity.name):
         return out
     if method in CALIBRATORS:
-        return {method: CALIBRATORS[method]()}
+        return {method: data.calibrator(CALIBRATORS[method])}
     for name, kind in candidates().items():
         # Without votes the panel's label answer is Platt's.
         if data.source == "votes" or not issubclass(kind, PanelCalibrator):
-            out[name] = kind()
+            out[name] = data.calibrator(kind)
     return out
 
 
-def try_candidates(predictions: Predictions) -> Predictions | None:
+def try_candidates(predictions: Predictions, *, seed: int = 0) -> Predictions | None:
     """Try the candidates on labelled predictions; None where cases are too few to choose by.
+
+    `seed` deals the folds, as it does in `calibrate`.
 
     Returns
     -------
@@ -214,7 +223,7 @@ def try_candidates(predictions: Predictions) -> Predictions | None:
         data = Material.of(predictions, Readers(), "auto")
         with warnings.catch_warnings():
             warnings.simplefilter("error", ScalecalWarning)
-            fold = fold_numbers(data.cases.labels, groups=data.cases.group_codes)
+            fold = fold_numbers(data.cases.labels, groups=data.cases.group_codes, seed=seed)
     except (InputError, ScalecalWarning):
         return None
     if min(np.bincount(fold, minlength=5)) < MIN_IN_FOLD:

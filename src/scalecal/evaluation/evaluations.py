@@ -33,7 +33,7 @@ from scalecal.evaluation.curves import (
     vote_reliability,
 )
 from scalecal.evaluation.gates import Condition, Failure, gate_failures
-from scalecal.evaluation.judging import judge, recommend
+from scalecal.evaluation.judging import JUDGES, judge, judged_choice, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
 from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
@@ -400,7 +400,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
     plainly = audit.units.times is None and audit.reweighted is None
     if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
-        tried = try_candidates(whole)
+        tried = try_candidates(whole, seed=options["seed"])
     drawn = Resampled([whole], **options)
     if tried is not None:
         found = tried.meta["candidates"]
@@ -423,16 +423,15 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
 
     # What only the page shows is computed when it is asked for: in Python most audits are printed.
     def more() -> Facts:
-        if (
-            audit.units.times is not None
-        ):  # counts have no cases to list, and nothing to be compared with
+        # Counts have no cases to list, and nothing to be compared with.
+        if audit.units.times is not None:
             return _diagrams(made)
-        shown = dict(made)
+        shown, audits = dict(made), dict(core["audits"])
         for chosen in whole.methods[1:]:
             shown[chosen] = audit_predictions(whole.of(chosen), **options)
-            core["audits"][chosen] = audit_facts(shown[chosen])
+            audits[chosen] = audit_facts(shown[chosen])
         facts, _ = _method_facts(whole, shown, drawn, options)
-        return facts | _shown_facts(whole, shown, core)
+        return facts | {"audits": audits} | _shown_facts(whole, shown, core)
 
     return Evaluation(whole, made, core, None, more)
 
@@ -544,8 +543,10 @@ def evaluate(
     drawn = Resampled([whole], **options)
     core = _core_facts(whole, audits, options)
     core |= {"kind": kind, "judged": judged, "seed": whole.seeds(base)[0]}
-    core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
-    core["about"] |= dict(whole.calibration.get("about") or {})
+    core["about"] = dict(whole.calibration.get("about") or {})
+    # Methods of a comparison are trainings; calibrators of the same names are not.
+    if kind == "comparison":
+        core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
     facts, results = _method_facts(whole, audits, drawn, options, voted=voted, advance=advance)
     core |= facts
     if kind == "comparison":
@@ -611,25 +612,27 @@ def _recommended(core: Facts) -> Facts | None:
             allowed.append(method)
     rows = {r["method"]: r for r in core["rows"] if r["stratum"] == "overall"}
     losses = {}
-    for metric in ("nll", "vote_nll"):
+    for metric in JUDGES.values():
         losses[metric] = {m: rows[m][metric] for m in allowed if metric in rows[m]}
     made = {m: {"overall": rows[m]["changes"]} for m in rows}
     return recommend(losses, made, baseline=core["baseline"])
 
 
 def _of_calibration(core: Facts) -> Facts:
-    """What a calibration has chosen, with the changes of its cross-fitted "after"."""
-    about = core["calibration"]
-    made = words.row_of(core, about["after"])["changes"]
-    tried = [m for m in core["methods"] if m not in (*NOTHING, "auto")]
+    """What a calibration has chosen, judged as audit and compare judge it: by the method's own change.
+
+    The change of `auto`, whose choice was made anew in every fold, stands in the table beside it.
+    """
+    chosen = core["calibration"]["chosen"]
+    tried = 1
+    if core["calibration"]["method"] == "auto":
+        tried = len([m for m in core["methods"] if m not in (*NOTHING, "auto")])
+    made = words.row_of(core, chosen)["changes"]
     out: Facts = {}
-    for answer, metric in (("p", "nll"), ("p_reader", "vote_nll")):
-        change = made.get(metric)
-        out[answer] = change
-        if change is not None:
-            ends = {key: change[key] for key in ("difference", "low", "high")}
-            own = {"method": about["chosen"], "metric": metric, "tried": len(tried)}
-            out[answer] = own | ends | {"sure": bool(change["high"] < 0)}
+    for answer, metric in JUDGES.items():
+        out[answer] = None
+        if metric in made:
+            out[answer] = judged_choice(chosen, metric, made[metric], tried=max(tried, 1))
     return out
 
 

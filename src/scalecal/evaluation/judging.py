@@ -271,14 +271,23 @@ def _choice(
     known = {name: loss for name, loss in losses.get(metric, {}).items() if np.isfinite(loss)}
     if baseline not in known or len(known) < 2:
         return None
-    method, tried = lowest(known), len(known) - 1
+    method = lowest(known)
+    change: Mapping[str, Any] | None = {"difference": 0.0, "low": 0.0, "high": 0.0, "sd": 0.0}
+    if method != baseline:
+        change = changes[method]["overall"].get(metric)
+    return judged_choice(method, metric, change, tried=len(known) - 1)
+
+
+def judged_choice(
+    method: str, metric: str, change: Mapping[str, Any] | None, *, tried: int
+) -> dict[str, Any]:
+    """What is known of a choice among so many methods: its change, and whether the gain is beyond chance.
+
+    `change` is the method's own, None where there is none.
+    """
     out: dict[str, Any] = {"method": method, "metric": metric, "tried": tried}
-    nothing = {"difference": 0.0, "low": 0.0, "high": 0.0, "sure": False}
-    if method == baseline:
-        return out | nothing
-    change = changes[method]["overall"].get(metric)
     if change is None:
-        return out | nothing | {"low": None, "high": None}
+        return out | {"difference": 0.0, "low": None, "high": None, "sure": False}
     # The interval's upper end, widened for the number of candidates (Bonferroni).
     error, degrees = student_error(change["sd"], change.get("units", np.inf))
     high = change["difference"] + error * stdtrit(degrees, 1 - LEVEL / tried / 2)

@@ -322,8 +322,8 @@ def vote_paragraph(audit: Facts) -> str:
         return ""
     nll, floor = number(row["vote_nll"]), number(row["vote_nll_floor"])
     start = (
-        f"On the readers' {number(row['n_votes'])} votes the vote NLL is {nll}; true vote "
-        f"probabilities would have {floor}"
+        f"On the readers' {number(row['n_votes'])} votes the vote NLL is {nll}; if these probabilities "
+        f"were right it would be {floor}"
     )
     if meta.get("votes_judge") == "p_reader":
         return f"{start}: {_vote_error(row)}."
@@ -407,11 +407,11 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
     if own["method"] not in NOTHING:
         return (
             "Recalibrate it",
-            f"Run scalecal calibrate {_named(facts, own)}: {_gain(own)}.{reader}",
+            f"Run scalecal calibrate FILE {_named(facts, own)}: {_gain(own)}.{reader}",
         )
     if reader:
         # No method is named: one that is named is the one that calibrate records as chosen.
-        text = f"{_none_better(own)} Run scalecal calibrate, which keeps p.{reader}"
+        text = f"{_none_better(own)} Run scalecal calibrate FILE, which keeps p.{reader}"
         return "Add a reader probability", text
     return "Do not rely on its probabilities", _none_better(own)
 
@@ -443,8 +443,12 @@ def more_cases(n: int, high: float | None) -> str:
 
 def _calibration_advice(facts: Facts) -> tuple[str, str]:
     about, found = facts["calibration"], facts["recommended"]
+    before = facts["audits"][facts["baseline"]]["judgement"]["badge"]
     heading = "Use the recalibrated probabilities"
     text = f"They come from {_named(facts, found['p'])}: {_gain(found['p'])}."
+    if before == "good" and not found["p"]["sure"]:
+        heading = "Use p before or after"
+        text = f"It was well calibrated before. {text}"
     if about["chosen"] in NOTHING:
         heading, text = "Leave p as it is", _none_better(found["p"])
         if about["method"] != "auto":

@@ -48,7 +48,7 @@ class Column:
     direction : {"lower", "higher", "zero", "none"}
         Which values are better, if any.
     floor : str or None
-        Key of what a calibrated model (or, for votes, the true vote probabilities) would show.
+        Key of what a calibrated model, or votes that follow the probabilities, would show.
     format : {"number", "count", "p", "text"}
         How it is written.
     votes : bool
@@ -500,7 +500,9 @@ def _all_columns() -> Iterator[Column]:
     for metric in (m for m in metrics if m.in_audit and m.votes):
         yield from _with_ends(metric)
     for metric in (m for m in metrics if m.floor == f"{m.key}_floor"):
-        truth = "the true vote probabilities" if metric.votes else "a calibrated model"
+        truth = "a calibrated model"
+        if metric.votes:
+            truth = "votes that follow the probabilities judged"
         yield Column(
             f"{metric.key}_floor",
             f"{metric.title} floor",
