@@ -396,17 +396,14 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     made = {method: audit}
     core = _core_facts(whole, made, options) | {"kind": "audit"}
     core |= {"recommended": None, "candidates": {}, "softening": {}, "rows": []}
-    tried = None
+    found = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
     plainly = audit.units.times is None and audit.reweighted is None
     if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
-        tried = try_candidates(whole)
+        whole, found = try_candidates(whole)
     drawn = Resampled([whole], **options)
-    if tried is not None:
-        found = tried.meta["candidates"]
-        whole = replace(tried, meta=whole.meta)
+    if found is not None:
         core["methods"] = whole.methods
-        drawn = Resampled([whole], **options)
         core["candidates"] = found["losses"]
         # The model itself takes the place of doing nothing.
         best = recommend(
