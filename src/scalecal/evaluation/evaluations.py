@@ -145,7 +145,7 @@ class Evaluation:
 
     def text(self, notes: Sequence[str]) -> str:
         """Lay the evaluation out as text, with these notes."""
-        return texts.evaluation_text(self.core, self.audit, notes)
+        return texts.evaluation_text(self.core, notes)
 
     @property
     def differences(self) -> pd.DataFrame:
