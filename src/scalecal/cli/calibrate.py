@@ -25,6 +25,7 @@ from scalecal.cli.app import (
     Seed,
     Ties,
     Votes,
+    Work,
     check_run,
     close_run,
     command,
@@ -33,7 +34,6 @@ from scalecal.cli.app import (
     say,
     showing,
 )
-from scalecal.cli.help import Work
 from scalecal.cli.probes import Kappa, PanelSize, VoteShare, known_of_readers
 from scalecal.io import read_predictions
 from scalecal.io.store import output_folder, write_text
