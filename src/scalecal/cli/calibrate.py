@@ -235,15 +235,14 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     data = load_atnorm_md()
     with showing("auditing and calibrating") as advance:
         result = recalibrate(data, advance)
-    assert result.evaluation is not None
     say(about(data))
     say(str(result))
-    say(example(result.evaluation.facts))
-    cell = result.evaluation.predictions
+    say(example(result.judged.facts))
+    cell = result.judged.predictions
     cell = replace(cell, meta={**cell.meta, "dataset": {"data": data.images}})
     names = write_run(
         out,
-        replace(result.evaluation, predictions=cell),
+        replace(result.judged, predictions=cell),
         kind="demo",
         command=sys.argv,
         notes=[*data.cases.notes, *result.notes],
