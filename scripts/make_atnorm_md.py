@@ -42,10 +42,10 @@ def shown_ids() -> set[str]:
     """Ids that the demo's page lists, and the next in each list."""
     from scalecal.cli.calibrate import recalibrate
     from scalecal.datasets import load_atnorm_md
-    from scalecal.evaluation import case_lists
+    from scalecal.evaluation import exhibits
 
     for name in ("CASES_LISTED", "CONFIDENT_LISTED", "SPLITS_LISTED"):
-        setattr(case_lists, name, MARGIN * getattr(case_lists, name))
+        setattr(exhibits, name, MARGIN * getattr(exhibits, name))
     facts = recalibrate(load_atnorm_md()).judged.facts
     return {case["id"] for name in ("confident_errors", "cases", "splits") for case in facts[name]}
 

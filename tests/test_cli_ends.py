@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from scalecal import progress
-from scalecal.cli.app import REPLACED, main, unexpected
-from scalecal.cli.help import COMMANDS
+from scalecal.cli.app import COMMANDS, REPLACED, main, unexpected
 from scalecal.io.input_columns import parse_columns
 from scalecal.limits import LIMITS, VARIABLE, check_limit
 from tests.cli_commands import find_command

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from scalecal.calibrators import CALIBRATORS
 from scalecal.cli import app
-from scalecal.cli.help import COMMANDS, default_text
+from scalecal.cli.app import COMMANDS, default_text
 from scalecal.engines import ENGINES
 from scalecal.features.encoding import PRECISIONS
 from scalecal.features.formats import FORMATS

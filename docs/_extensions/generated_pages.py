@@ -113,7 +113,7 @@ def commands(_: str = "") -> str:
     import typer
 
     from scalecal.cli import app
-    from scalecal.cli.help import COMMANDS, default_text, help_text
+    from scalecal.cli.app import COMMANDS, default_text, help_text
 
     parts = []
     for name, known in sorted(COMMANDS.items()):

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit, ndtri
 
 from scalecal import audit
-from scalecal.evaluation.curves import CHOSEN, DECISION_COLUMNS, benefit_rows
+from scalecal.evaluation.exhibits import CHOSEN, DECISION_COLUMNS, benefit_rows
 from scalecal.evaluation.stream import StreamingAudit
 from scalecal.inference.units import Units
 from scalecal.metrics import net_benefit, treat_all

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import expit, logit
 
 from scalecal import audit, compare_audits, metrics
-from scalecal.evaluation.curves import vote_reliability
+from scalecal.evaluation.exhibits import vote_reliability
 from scalecal.evaluation.rows import TESTS
 from scalecal.metrics.grouping import MIN_GROUPS, draw_uniforms
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scalecal import audit, metrics
-from scalecal.evaluation.curves import vote_bins, vote_correlation, vote_reliability
+from scalecal.evaluation.exhibits import vote_bins, vote_correlation, vote_reliability
 from scalecal.evaluation.stream import StreamingAudit
 from scalecal.io.store import plain
 from scalecal.metrics.resampling import Null

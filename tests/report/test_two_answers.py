@@ -15,7 +15,7 @@ from scipy.stats import betabinom, binom
 from scalecal.datasets import simulate
 from scalecal.evaluation.audits import audit_predictions
 from scalecal.evaluation.cells import read_cell
-from scalecal.evaluation.curves import vote_reliability
+from scalecal.evaluation.exhibits import vote_reliability
 from scalecal.evaluation.folder import store_facts
 from scalecal.evaluation.words import kappa_sentence, voted_sentence
 from scalecal.io.store import write_file

@@ -23,6 +23,7 @@ from scalecal.cli.app import (
     Seed,
     Ties,
     Votes,
+    Work,
     app,
     check_run,
     close_run,
@@ -36,7 +37,6 @@ from scalecal.cli.app import (
     split_list,
     tell,
 )
-from scalecal.cli.help import Work
 from scalecal.io import read_common_predictions, read_predictions
 from scalecal.io.store import check_output_folder, output_folder, write_csv
 

@@ -25,6 +25,7 @@ from scalecal.cli.app import (
     Seed,
     Ties,
     Votes,
+    Work,
     check_run,
     close_run,
     command,
@@ -33,7 +34,6 @@ from scalecal.cli.app import (
     say,
     showing,
 )
-from scalecal.cli.help import Work
 from scalecal.cli.probes import Kappa, PanelSize, VoteShare, known_of_readers
 from scalecal.io import read_predictions
 from scalecal.io.store import output_folder, write_text
@@ -235,15 +235,14 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     data = load_atnorm_md()
     with showing("auditing and calibrating") as advance:
         result = recalibrate(data, advance)
-    assert result.evaluation is not None
     say(about(data))
     say(str(result))
-    say(example(result.evaluation.facts))
-    cell = result.evaluation.predictions
+    say(example(result.judged.facts))
+    cell = result.judged.predictions
     cell = replace(cell, meta={**cell.meta, "dataset": {"data": data.images}})
     names = write_run(
         out,
-        replace(result.evaluation, predictions=cell),
+        replace(result.judged, predictions=cell),
         kind="demo",
         command=sys.argv,
         notes=[*data.cases.notes, *result.notes],

@@ -18,6 +18,7 @@ from scalecal.cli.app import (
     NumGpus,
     OutFolder,
     Votes,
+    Work,
     command,
     complain,
     given,
@@ -27,7 +28,6 @@ from scalecal.cli.app import (
     split_list,
     tell,
 )
-from scalecal.cli.help import Work
 from scalecal.datasets import DATASETS, open_dataset
 from scalecal.encoders import ENCODERS, get_encoder, paper_preprocessing, weights_here
 from scalecal.io.text import number

@@ -18,6 +18,7 @@ from scalecal.cli.app import (
     OutFolder,
     Seeds,
     TrainingDevice,
+    Work,
     Workers,
     check_run,
     close_run,
@@ -30,7 +31,6 @@ from scalecal.cli.app import (
     split_list,
     tell,
 )
-from scalecal.cli.help import Work
 from scalecal.cli.images import Data, DatasetSpec, Partial, open_images
 from scalecal.cli.probes import Preset
 from scalecal.encoders import ENCODERS, get_encoder

@@ -28,6 +28,7 @@ from scalecal.cli.app import (
     Ties,
     TrainingDevice,
     Votes,
+    Work,
     Workers,
     check_run,
     close_run,
@@ -40,7 +41,6 @@ from scalecal.cli.app import (
     split_list,
     tell,
 )
-from scalecal.cli.help import Work
 from scalecal.io.features import read_features
 from scalecal.io.input_columns import parse_columns
 from scalecal.io.store import check_output_file, check_output_folder

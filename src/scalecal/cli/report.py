@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from scalecal.checks import InputError
-from scalecal.cli.app import command, given, say, tell
-from scalecal.cli.help import Work
+from scalecal.cli.app import Work, command, given, say, tell
 from scalecal.io.store import check_output_folder
 
 

@@ -204,40 +204,40 @@ def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
     return out
 
 
-def try_candidates(predictions: Predictions, *, seed: int = 0) -> Predictions | None:
-    """Try the candidates on labelled predictions; None where cases are too few to choose by.
+def try_candidates(
+    predictions: Predictions, *, seed: int = 0
+) -> tuple[Predictions, dict[str, Any] | None]:
+    """Try the candidates on labelled predictions.
 
     `seed` deals the folds, as it does in `calibrate`.
 
     Returns
     -------
     The predictions, beside them the cross-fitted answers of the calibrator that `scalecal calibrate` would
-    choose (unless that is to do nothing), and in ``meta["candidates"]`` what was found: ``losses`` (name ->
-    cross-fitted label NLL, the first is to do nothing), ``chosen``, ``about`` (what the chosen one does, in a
-    phrase) and ``adds_reader`` (whether `scalecal calibrate` adds a reader probability).
+    choose (unless that is to do nothing); and what was found: ``losses`` (name -> cross-fitted label NLL, the
+    first is to do nothing), ``about`` (what the chosen one does, in a phrase) and ``adds_reader`` (whether
+    `scalecal calibrate` adds a reader probability), or None where cases are too few to choose by.
     """
     own = predictions.only
     if not np.isfinite(as_logits(own.p)).all():
-        return None
+        return predictions, None
     try:
         data = Material.of(predictions, Readers(), "auto")
         with warnings.catch_warnings():
             warnings.simplefilter("error", ScalecalWarning)
             fold = fold_numbers(data.cases.labels, groups=data.cases.group_codes, seed=seed)
     except (InputError, ScalecalWarning):
-        return None
+        return predictions, None
     if min(np.bincount(fold, minlength=5)) < MIN_IN_FOLD:
-        return None
+        return predictions, None
     answers, _, _ = data.crossfit_all(labels_tried(data, "auto"), fold)
     losses = {name: data.loss(found) for name, found in answers.items()}
     chosen = lowest(losses)
     found = {
         "losses": losses,
-        "chosen": chosen,
         "about": data.words(chosen),
         "adds_reader": data.source is not None and own.p_reader is None,
     }
-    tried = replace(predictions, meta={**predictions.meta, "candidates": found})
     if chosen in NOTHING:
-        return tried
-    return tried.with_answers({(chosen, 0): replace(own, p=answers[chosen].p)})
+        return predictions, found
+    return predictions.with_answers({(chosen, 0): replace(own, p=answers[chosen].p)}), found

@@ -319,9 +319,11 @@ def voted_points(cell: Predictions, drawn: Resampled, curve: VotedCurve | None) 
             if metric in table:
                 point[metric] = float(table[metric].mean())
         points.append(point)
-    draws = int(scores["draw"].max()) + 1 if len(scores) else 0
-    out = {"points": points, "n_draws": draws, "all": recovered(cell, drawn, VOTED)}
-    return {**out, "published": recovered(cell, drawn, PUBLISHED)}
+    return {
+        "points": points,
+        "all": recovered(cell, drawn, VOTED),
+        "published": recovered(cell, drawn, PUBLISHED),
+    }
 
 
 def _gains(cell: Predictions, drawn: Resampled, by_seed: Mapping[int, Losses]) -> Row:

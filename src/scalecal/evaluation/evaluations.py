@@ -20,18 +20,10 @@ from numpy.typing import ArrayLike
 
 from scalecal.cases import Factor, Predictions
 from scalecal.checks import InputError, check_probs
-from scalecal.evaluation import case_lists, changes, curves, texts, words
+from scalecal.evaluation import changes, exhibits, texts, words
 from scalecal.evaluation.audits import Audit, audit_predictions, cases_of
 from scalecal.evaluation.candidates import NOTHING, try_candidates
 from scalecal.evaluation.cells import check_cell
-from scalecal.evaluation.changes import VotedCurve, kappa_sensitivity, voted_points
-from scalecal.evaluation.curves import (
-    CHOSEN,
-    THRESHOLDS,
-    decision_frame,
-    decision_rows,
-    vote_reliability,
-)
 from scalecal.evaluation.gates import Condition, Failure, gate_failures
 from scalecal.evaluation.judging import JUDGES, judge, judged_choice, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
@@ -145,7 +137,7 @@ class Evaluation:
 
     def text(self, notes: Sequence[str]) -> str:
         """Lay the evaluation out as text, with these notes."""
-        return texts.evaluation_text(self.core, self.audit, notes)
+        return texts.evaluation_text(self.core, notes)
 
     @property
     def differences(self) -> pd.DataFrame:
@@ -201,12 +193,12 @@ class Evaluation:
 
         return audit_html(self)
 
-    def decision_curve(self, thresholds: ArrayLike = THRESHOLDS) -> pd.DataFrame:
+    def decision_curve(self, thresholds: ArrayLike = exhibits.THRESHOLDS) -> pd.DataFrame:
         """Return the net benefit of acting on the probabilities, one row per threshold.
 
         For labels and `p`, and for votes and `p_reader` (or `p`), overall and by stratum: net benefit and
         its gain over the better of treating all and none, with 95 % intervals
-        (`scalecal.evaluation.curves`). Within a stratum the prevalence is that of the stratum.
+        (`scalecal.evaluation.exhibits`). Within a stratum the prevalence is that of the stratum.
         Empty for more than two classes.
 
         Examples
@@ -218,7 +210,7 @@ class Evaluation:
         >>> result.decision_curve([0.3])[["net_benefit", "treat_all"]].round(3).values.tolist()
         [[0.386, 0.286]]
         """
-        return decision_frame(self.audit, thresholds)
+        return exhibits.decision_frame(self.audit, thresholds)
 
     def plot(self) -> Figure:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
@@ -241,7 +233,7 @@ def extract(core: Facts, method: str, audit: Audit) -> dict[str, Any]:
         "strata": audit.rows,
         "difficulty": audit.difficulty,
         "references": audit.references,
-        "decision": decision_rows(audit, CHOSEN),
+        "decision": exhibits.decision_rows(audit, exhibits.CHOSEN),
         "verdict": found,
         "sentences": sentences,
         "notes": audit.notes,
@@ -396,17 +388,14 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     made = {method: audit}
     core = _core_facts(whole, made, options) | {"kind": "audit"}
     core |= {"recommended": None, "candidates": {}, "softening": {}, "rows": []}
-    tried = None
+    found = None
     # Calibrators are fitted to cases as they come: not to counts, nor at another prevalence.
     plainly = audit.units.times is None and audit.reweighted is None
     if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
-        tried = try_candidates(whole, seed=options["seed"])
+        whole, found = try_candidates(whole, seed=options["seed"])
     drawn = Resampled([whole], **options)
-    if tried is not None:
-        found = tried.meta["candidates"]
-        whole = replace(tried, meta=whole.meta)
+    if found is not None:
         core["methods"] = whole.methods
-        drawn = Resampled([whole], **options)
         core["candidates"] = found["losses"]
         # The model itself takes the place of doing nothing.
         best = recommend(
@@ -486,7 +475,7 @@ def evaluate(
     n_resamples: int = 1000,
     seed: int = 0,
     prevalence: float | None = None,
-    voted: VotedCurve | None = None,
+    voted: changes.VotedCurve | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> Evaluation:
     """Compare every method with the baseline, and gather the facts.
@@ -656,7 +645,7 @@ def _method_facts(
     drawn: Resampled,
     options: Mapping[str, Any],
     *,
-    voted: VotedCurve | None = None,
+    voted: changes.VotedCurve | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> tuple[Facts, pd.DataFrame]:
     """Facts by method: means over seeds, nulls, changes, softening, shares; and the results behind them."""
@@ -679,8 +668,8 @@ def _method_facts(
         "softening": {},
         "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
         "recovered": {m: changes.recovered(whole, drawn, m) for m in whole.methods},
-        "voted": voted_points(whole, drawn, voted),
-        "kappa_sensitivity": kappa_sensitivity(whole, drawn, voted),
+        "voted": changes.voted_points(whole, drawn, voted),
+        "kappa_sensitivity": changes.kappa_sensitivity(whole, drawn, voted),
     }
     return facts, results
 
@@ -689,24 +678,24 @@ def _diagrams(audits: Mapping[str, Audit]) -> Facts:
     """What the reliability diagrams of the audited methods show."""
     return {
         "shown": list(audits),
-        "reliability": {m: curves.reliability_facts(audit) for m, audit in audits.items()},
-        "vote_reliability": {m: vote_reliability(audit) for m, audit in audits.items()},
+        "reliability": {m: exhibits.reliability_facts(audit) for m, audit in audits.items()},
+        "vote_reliability": {m: exhibits.vote_reliability(audit) for m, audit in audits.items()},
     }
 
 
 def _shown_facts(whole: Predictions, audits: Mapping[str, Audit], core: Facts) -> Facts:
     """What figures and lists show of the audited methods."""
     shown, base, judged = list(audits), core["baseline"], core["judged"]
-    both = case_lists.two_answers_method(whole, shown)
+    both = exhibits.two_answers_method(whole, shown)
     after = shown[1] if len(shown) > 1 else None
     return {
         **_diagrams(audits),
-        "referral": curves.referral_curves(whole, shown),
-        "decision": curves.decision_curves(audits),
+        "referral": exhibits.referral_curves(whole, shown),
+        "decision": exhibits.decision_curves(audits),
         "two_answers": both,
-        "confident_errors": case_lists.confident_errors(whole, judged),
-        "cases": case_lists.overconfident_cases(whole, base, after, both),
-        "splits": [] if both is None else case_lists.likely_splits(whole, both),
+        "confident_errors": exhibits.confident_errors(whole, judged),
+        "cases": exhibits.overconfident_cases(whole, base, after, both),
+        "splits": [] if both is None else exhibits.likely_splits(whole, both),
     }
 
 

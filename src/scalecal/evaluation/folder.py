@@ -24,8 +24,8 @@ from scalecal import __version__
 from scalecal.checks import InputError, in_file
 from scalecal.evaluation import words
 from scalecal.evaluation.cells import read_cell, read_meta, write_cell
-from scalecal.evaluation.curves import decision_frame
 from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
+from scalecal.evaluation.exhibits import decision_frame
 from scalecal.io.boundary import SCHEMA, check_document, read_document
 from scalecal.io.store import (
     as_document,

@@ -201,6 +201,11 @@ def _value(row: Mapping[str, Any], key: str, *, votes: bool) -> tuple[float, str
         reason = "there are no groups"
     elif key not in row:
         reason = "an audit does not have it for this stratum"
+    elif row.get("reason"):
+        reason = row["reason"]
+    elif key.startswith("p_") and math.isfinite(row.get("p_null", math.nan)):
+        # Votes made the stratum, where tests of calibration reject calibrated models.
+        reason = "a stratum that the votes made is tested by p_null"
     else:
-        reason = row.get("reason") or "there are too few cases, or only one class"
+        reason = "there are too few cases, or only one class"
     return value, reason

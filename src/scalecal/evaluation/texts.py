@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scalecal.evaluation import words
-from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.changes import READS, VotedCurve, changed_metrics, compared_metrics
 from scalecal.evaluation.judging import LEVEL, Facts, Row
@@ -188,11 +187,11 @@ def _block(
 # One evaluation
 
 
-def evaluation_text(facts: Facts, audit: Audit, notes: Sequence[str]) -> str:
+def evaluation_text(facts: Facts, notes: Sequence[str]) -> str:
     """Lay an evaluation out as text: its tables, the verdict with its answers, paragraphs, notes."""
     sentences = words.sentences(facts)
     if facts["kind"] == "audit":
-        parts = [_audit_text(audit)]
+        parts = [_audit_text(facts["audits"][facts["judged"]])]
     elif facts["kind"] == "files":
         parts = [differences_text(facts)]
     else:
@@ -204,11 +203,11 @@ def evaluation_text(facts: Facts, audit: Audit, notes: Sequence[str]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _audit_text(audit: Audit) -> str:
+def _audit_text(audit: Facts) -> str:
     """The strata of an audit, one line each, and what votes say in further tables, where they are known."""
-    rows, judges = audit.shown_rows, audit.meta.get("votes_judge", "p")
+    rows, judges = audit["rows"], audit["meta"].get("votes_judge", "p")
     references = []
-    for row in audit.references:
+    for row in audit["references"]:
         if row["stratum"] in (rows[0]["name"], rows[-1]["name"]):
             references.append({**row, "name": f"{row['name']} ({row['stratum']})"})
     parts = [_one_table(rows, references, columns_by_labels())]
@@ -216,8 +215,8 @@ def _audit_text(audit: Audit) -> str:
     if shown_columns(rows, by_votes):
         part = _one_table(rows, references, ("name", *by_votes))
         parts.append(f"{judges} compared with readers' votes\n{part}")
-    if any(row["n"] for row in audit.difficulty):
-        part = _one_table(audit.difficulty, (), BY_DIFFICULTY)
+    if any(row["n"] for row in audit["difficulty"]):
+        part = _one_table(audit["difficulty"], (), BY_DIFFICULTY)
         parts.append(f"{_JUDGED[judges]}, by predicted difficulty\n{part}")
     return "\n\n".join(parts)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, VOTED
-from scalecal.evaluation.words import judge_of, softening_remark
+from scalecal.evaluation.words import judge_of, row_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report.svg import Drawing, Point, text_width
@@ -537,21 +537,18 @@ def voted_points(cell: Row) -> list[dict[str, Any]]:
 
     `voted` is None where all training votes were used.
     """
-    voted, whole = cell["voted"], {}
-    for row in cell["rows"]:
-        if row["stratum"] == "overall":
-            whole[row["method"]] = row
-    points = list(voted["points"])
-    if PUBLISHED in whole:
-        points.insert(0, _whole_point(voted, whole[PUBLISHED], "published", 0))
-    if VOTED in whole:
-        points.append(_whole_point(voted, whole[VOTED], "all", None))
+    points = list(cell["voted"]["points"])
+    if PUBLISHED in cell["methods"]:
+        points.insert(0, _whole_point(cell, PUBLISHED, "published", 0))
+    if VOTED in cell["methods"]:
+        points.append(_whole_point(cell, VOTED, "all", None))
     return points
 
 
-def _whole_point(voted: Row, row: Row, reads: str, n: int | None) -> dict[str, Any]:
+def _whole_point(cell: Row, method: str, reads: str, n: int | None) -> dict[str, Any]:
+    row = row_of(cell, method)
     kept = {key: row[key] for key in ("nll", "vote_nll", "changes")}
-    return {"voted": n, "reads": reads, **voted[reads], **kept}
+    return {"voted": n, "reads": reads, **cell["voted"][reads], **kept}
 
 
 def voted_name(point: Row) -> str:

@@ -23,7 +23,7 @@ from markupsafe import Markup
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.evaluation import texts
-from scalecal.evaluation.curves import reliability_facts, vote_reliability
+from scalecal.evaluation.exhibits import reliability_facts, vote_reliability
 from scalecal.evaluation.folder import MAX_PANELS, report_facts
 from scalecal.evaluation.words import (
     AGREEMENT,
