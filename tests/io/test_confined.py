@@ -150,6 +150,15 @@ def test_a_record_leads_nowhere_else(reader, name, absolute):
             assert "\n" not in error
 
 
+@pytest.mark.parametrize("reader", READERS)
+def test_a_zero_byte_in_a_record_is_no_name(reader, tmp_path):
+    folder = _make(tmp_path)
+    record = {"kind": "audit", "settings": {}, "files": {"a\0b": ENTRY}}
+    (folder / RECORD).write_text(json.dumps(record))
+    with pytest.raises(InputError, match="outside its folder"):
+        READERS[reader](folder)
+
+
 @pytest.mark.parametrize("place", ["table", "skipped", "shards"])
 @given(name=NAMES, absolute=st.booleans())
 @settings(max_examples=40)

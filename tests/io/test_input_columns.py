@@ -48,6 +48,24 @@ def test_what_names_no_column_is_refused(texts, says):
         parse_columns(texts)
 
 
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"p": "label"}, "'label' cannot be both p and label"),
+        ({"votes": "n_raters"}, "'n_raters' cannot be both votes and n_raters"),
+        ({"n_raters": "votes"}, "'votes' cannot be both votes and n_raters"),
+    ],
+)
+def test_a_column_plays_no_two_roles_that_exclude_each_other(columns, says, tmp_path):
+    file = tmp_path / "p.csv"
+    file.write_text("id,p,label,votes,n_raters\na,0.2,0,1,3\nb,0.9,1,3,3\n")
+    with pytest.raises(InputError, match=says):
+        read_predictions(file, columns=columns)
+    # One answer may stand for both, and each case for its own group.
+    both = read_predictions(file, columns={"p_reader": "p", "group": "id"})
+    assert both.only.p_reader.tolist() == both.only.p.tolist()
+
+
 def test_every_record_is_complete():
     records = [record for record in vars(cases).values() if dataclasses.is_dataclass(record)]
     known = {field.name for record in records for field in dataclasses.fields(record)}

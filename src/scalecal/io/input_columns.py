@@ -632,9 +632,30 @@ def _name_columns(
             for role in ("X", "path", roles[0]):
                 if role in roles:
                     raise _missing(names[role], "needed", header)
+    with in_file(path.name):
+        _check_distinct(wanted)
     word, first = FIRST_ROW[table_kind(path)]
     lines = partial(line_numbers, path) if word == "line" else None
     return NamedColumns(None, path.name, header, names, word, first, lines), wanted
+
+
+APART = ("p", "label", "votes", "n_raters")
+"""Roles that one column cannot play together: a prediction is no answer, a count of votes no panel's size."""
+
+
+def _check_distinct(wanted: Mapping[str, str]) -> None:
+    """Fail where one column plays two roles that exclude each other."""
+    role_of: dict[str, str] = {}
+    for role in APART:
+        column = wanted.get(role)
+        if column is None:
+            continue
+        if column in role_of:
+            raise InputError(
+                f"column {column!r} cannot be both {role_of[column]} and {role}: name another column as one "
+                "of them, or leave that role out"
+            )
+        role_of[column] = role
 
 
 def _by_role(table: Any, wanted: Mapping[str, str]) -> Any:

@@ -287,7 +287,7 @@ def _confine(folder: Path, name: str) -> None:
     The file itself may have become a link since: links are never followed, and never removed.
     """
     path = PurePath(name)
-    if path.is_absolute() or ".." in path.parts:
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
         inside(folder, name, folder / RECORD)  # raises, and names the whole path
     inside(folder, str(path.parent), folder / RECORD)
 
