@@ -224,6 +224,50 @@ def test_metric(kind, monkeypatch):
         assert key in COLUMNS
 
 
+@pytest.mark.usefixtures("brief_training")
+@pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+@pytest.mark.parametrize("kind", DUMMIES)
+def test_a_metric_in_what_compare_writes(kind, monkeypatch, tmp_path):
+    metric = DUMMIES[kind]
+    monkeypatch.setitem(METRICS, metric.key, metric)
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    votes = rng.binomial(5, expit(1.5 * X[:, 0]))
+    np.savez("f.npz", X=X, y=(votes > 2).astype(int), votes=votes, n_raters=np.full(150, 5))
+
+    def done(*arguments: str) -> str:
+        result = CliRunner().invoke(app, list(arguments))
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.stdout
+
+    chosen = ("--methods", "none,platt", "--seeds", "1")
+    printed = done("compare", "f.npz", *chosen, "--out", "run")
+    # Titles are broken over two lines there.
+    assert set(metric.title.split()) <= set(printed.split())
+    table = pd.read_csv("run/comparison.csv").set_index("method")
+    value = table.loc["platt", metric.key]
+    assert np.isfinite(value)
+    for name in (f"{metric.key}_change", f"{metric.key}_change_low"):
+        assert np.isfinite(table.loc["platt", name])
+
+    # the page: the table of methods, the audit's, and models side by side
+    page = Path("run/report.html").read_text()
+    assert f">{metric.title}</th>" in page.partition('id="methods"')[2].partition('id="cases"')[0]
+    assert f">{metric.title}</th>" in page.partition('id="difficulty"')[2].partition("<section")[0]
+    done("report", "run", "run", "--out", "both.html")
+    beside = Path("both.html").read_text().partition('id="models"')[2].partition("</table>")[0]
+    assert f"{metric.title[0].upper()}{metric.title[1:]}</th>" in beside
+
+    # the model card: its table, and the results in its header
+    done("fit", "f.npz", "--method", "platt", "--out", "probe")
+    done("export", "probe", "--audit", "run", "--out", "exported")
+    card = Path("exported/README.md").read_text()
+    assert f"| {metric.title} |" in card
+    assert f'"type": "{metric.key}"' in card
+    assert f'"value": {round(value, 4)}' in card
+
+
 # An input column
 
 

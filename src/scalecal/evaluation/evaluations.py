@@ -33,7 +33,7 @@ from scalecal.evaluation.curves import (
     vote_reliability,
 )
 from scalecal.evaluation.gates import Condition, Failure, gate_failures
-from scalecal.evaluation.judging import judge, recommend
+from scalecal.evaluation.judging import JUDGES, judge, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
 from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
@@ -611,7 +611,7 @@ def _recommended(core: Facts) -> Facts | None:
             allowed.append(method)
     rows = {r["method"]: r for r in core["rows"] if r["stratum"] == "overall"}
     losses = {}
-    for metric in ("nll", "vote_nll"):
+    for metric in JUDGES.values():
         losses[metric] = {m: rows[m][metric] for m in allowed if metric in rows[m]}
     made = {m: {"overall": rows[m]["changes"]} for m in rows}
     return recommend(losses, made, baseline=core["baseline"])
@@ -623,7 +623,7 @@ def _of_calibration(core: Facts) -> Facts:
     made = words.row_of(core, about["after"])["changes"]
     tried = [m for m in core["methods"] if m not in (*NOTHING, "auto")]
     out: Facts = {}
-    for answer, metric in (("p", "nll"), ("p_reader", "vote_nll")):
+    for answer, metric in JUDGES.items():
         change = made.get(metric)
         out[answer] = change
         if change is not None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.words import judge_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
@@ -550,7 +551,7 @@ def voted_points(cell: Row) -> list[dict[str, Any]]:
 
 
 def _whole_point(voted: Row, row: Row, reads: str, n: int | None) -> dict[str, Any]:
-    kept = {key: row[key] for key in ("nll", "vote_nll", "changes")}
+    kept = {key: row[key] for key in (*JUDGES.values(), "changes")}
     return {"voted": n, "reads": reads, **voted[reads], **kept}
 
 
@@ -617,7 +618,8 @@ def forests(cell: Row) -> list[Figure]:
         if beside and is_known(row.get(judge)):
             known.append(row)
     known.sort(key=lambda row: float(row[judge]))
-    for metric in ("vote_nll", "nll"):
+    # A vote judges difficulty, so its loss comes first.
+    for metric in reversed(JUDGES.values()):
         changes = {}
         for row in known:
             if metric in row["changes"]:

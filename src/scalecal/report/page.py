@@ -319,6 +319,7 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "paragraphs": [text for text in every[0]["paragraphs"] if text not in elsewhere],
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts) for cell in every],
+        "scores": [COLUMNS[key] for key in texts.listed_metrics("everywhere")],
         "drawn": [cell["key"] for cell in cells],
         "left_out": left_out,
         "any_after": any(len(cell["shown"]) > 1 for cell in cells),
