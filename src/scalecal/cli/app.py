@@ -28,7 +28,7 @@ import typer
 from scalecal import __version__, engines
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, redacted, visible
 from scalecal.cli.help import COMMANDS, Command, DocumentedCommand, Work
-from scalecal.io.input_columns import INPUT_COLUMNS, column_option, parse_columns
+from scalecal.io.input_columns import column_option, parse_columns, replaced_role
 from scalecal.io.store import check_output_folder, check_place
 from scalecal.io.text import listed
 from scalecal.limits import VARIABLE
@@ -355,10 +355,10 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             raise InputError(f"the argument {argument!r} is not text: type it again") from None
         option, _, value = argument.partition("=")
         new = None
-        role = option[2:].removesuffix("-column").replace("-", "_")
+        role = replaced_role(option)
         if option == "--limit":
             new = f"the environment variable {VARIABLE}={value or following}"
-        elif option == f"--{role.replace('_', '-')}-column" and role in INPUT_COLUMNS:
+        elif role is not None:
             new = column_option(role, value or following)
         if new is not None:
             raise InputError(f"{option} was replaced: use {new}")
