@@ -65,7 +65,7 @@ class Audit:
     notes
         What the reader of the numbers should know.
     predictions
-        What was audited, kept for comparing, merging and drawing.
+        What was audited, kept for comparing and drawing.
     units
         What is resampled: cases or groups, with the cases' weights.
     reweighted

@@ -615,7 +615,7 @@ def _audit_panels(audit: Audit) -> list[dict[str, Any]]:
 
 
 def audit_drawing(audit: Audit) -> Drawing:
-    """Return the reliability diagrams of an audit in a row, for `Audit.plot`."""
+    """Return the reliability diagrams of an audit in a row, for `Evaluation.plot`."""
     return figures.reliability_row(
         _audit_panels(audit),
         agreement=audit.meta["strata"] == "agreement",
@@ -655,7 +655,7 @@ def audit_html(evaluation: Evaluation) -> str:
 
 
 def audit_page(evaluation: Evaluation) -> str:
-    """Return the same as a page of its own, for `Audit.to_html`."""
+    """Return the same as a page of its own, for `Evaluation.to_html`."""
     body = Markup(audit_html(evaluation))
     return str(template("audit.html").render(n=evaluation.meta["n"], body=body))
 
