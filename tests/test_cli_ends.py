@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scalecal import progress
-from scalecal.cli.app import COMMANDS, REPLACED, main, unexpected
+from scalecal.cli.app import COMMANDS, REMOVED, REPLACED, main, unexpected
 from scalecal.io.input_columns import parse_columns
 from scalecal.limits import LIMITS, VARIABLE, check_limit
 from tests.cli_commands import find_command
@@ -165,8 +165,8 @@ def test_the_message_of_a_limit_names_the_variable_that_raises_it(monkeypatch):
 @pytest.mark.parametrize(
     ("line", "new"),
     [
-        (("view",), "use scalecal report --open"),
-        (("view", "runs/audit"), "use scalecal report --open"),
+        (("view",), "use scalecal report [RUN] --open"),
+        (("view", "runs/audit"), "use scalecal report [RUN] --open"),
         (("methods",), "use scalecal list methods"),
         (("encoders", "--verbose"), "use scalecal list encoders"),
         (("datasets",), "use scalecal list datasets"),
@@ -226,9 +226,21 @@ def test_the_new_spelling_of_a_column_is_an_option_of_the_command(run, command):
 def test_what_replaces_a_command_is_one(old):
     program, *words = REPLACED[old].split()
     assert program == "scalecal"
-    names = [word for word in words if not word.startswith("-")]
+    # What stands in brackets may be left out, and is no name.
+    names = [word for word in words if not word.startswith(("-", "["))]
     options = {option for each in find_command(" ".join(names)).params for option in each.opts}
     assert {word for word in words if word.startswith("-")} <= options
+
+
+@pytest.mark.parametrize("old", REMOVED)
+def test_what_was_removed_says_what_to_do_instead(run, old):
+    name, option, *value = old.split()
+    for line in ((option, *(value or ["VALUE"])), ("=".join([option, *(value or ["VALUE"])]),)):
+        code, out, err = run(name, "WHAT", "--data", "DIR", *line, "--out", "out")
+        assert (code, out) == (2, "")
+        assert err == f"error: {old} was removed: {REMOVED[old]}\n"
+    options = {option for each in find_command(name).params for option in each.opts}
+    assert value or option not in options
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -243,6 +255,7 @@ def test_no_command_takes_a_limit(run, command):
 def test_what_is_called_like_a_replaced_command_is_no_command(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "replaced" not in run("report", "methods")[2]
+    assert "removed" not in run("reproduce", "--datasets", "none", "--out", "simulated")[2]
     assert run("audit", "none.csv", "--votes", "votes.csv")[2].startswith("error: ")
 
 

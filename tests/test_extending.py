@@ -224,6 +224,114 @@ def test_metric(kind, monkeypatch):
         assert key in COLUMNS
 
 
+@pytest.mark.usefixtures("brief_training")
+@pytest.mark.filterwarnings("ignore::scalecal.checks.ScalecalWarning")
+@pytest.mark.parametrize("kind", DUMMIES)
+def test_a_metric_in_what_compare_writes(kind, monkeypatch, tmp_path):
+    metric = DUMMIES[kind]
+    monkeypatch.setitem(METRICS, metric.key, metric)
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 3))
+    votes = rng.binomial(5, expit(1.5 * X[:, 0]))
+    np.savez("f.npz", X=X, y=(votes > 2).astype(int), votes=votes, n_raters=np.full(150, 5))
+
+    def done(*arguments: str) -> str:
+        result = CliRunner().invoke(app, list(arguments))
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.stdout
+
+    chosen = ("--methods", "none,platt", "--seeds", "1")
+    printed = done("compare", "f.npz", *chosen, "--out", "run")
+    # Titles are broken over two lines there.
+    assert set(metric.title.split()) <= set(printed.split())
+    table = pd.read_csv("run/comparison.csv").set_index("method")
+    value = table.loc["platt", metric.key]
+    assert np.isfinite(value)
+    for name in (f"{metric.key}_change", f"{metric.key}_change_low"):
+        assert np.isfinite(table.loc["platt", name])
+
+    # the page: the table of methods, the audit's, and models side by side
+    page = Path("run/report.html").read_text()
+    assert f">{metric.title}</th>" in page.partition('id="methods"')[2].partition('id="cases"')[0]
+    assert f">{metric.title}</th>" in page.partition('id="difficulty"')[2].partition("<section")[0]
+    done("report", "run", "run", "--out", "both.html")
+    beside = Path("both.html").read_text().partition('id="models"')[2].partition("</table>")[0]
+    assert f"{metric.title[0].upper()}{metric.title[1:]}</th>" in beside
+
+    # the model card: its table, and the results in its header
+    done("fit", "f.npz", "--method", "platt", "--out", "probe")
+    done("export", "probe", "--audit", "run", "--out", "exported")
+    card = Path("exported/README.md").read_text()
+    assert f"| {metric.title} |" in card
+    assert f'"type": "{metric.key}"' in card
+    assert f'"value": {round(value, 4)}' in card
+
+
+# A panel of the report
+
+FIGURES = '''\
+
+
+def dummy_bars(cell: Row) -> list[Figure]:
+    """Share of certain predictions of each method."""
+    out = []
+    for method, share in cell["dummy"].items():
+        sheet = Drawing(120, 40, f"Share of certain predictions of {method}")
+        sheet.rect(10, 10, 100 * share, 20, fill="accent", tip=f"{method}: {share:.3f}")
+        out.append(Figure(("dummy", method), f"{method} is certain", sheet, {}))
+    return out
+'''
+VIEW = """\
+def _dummy_view(cell: Row) -> View:
+    rows = [[method, number(share)] for method, share in cell["dummy"].items()]
+    return {
+        "text": ["Certain is a dummy's word."],
+        "figures": figures.dummy_bars(cell),
+        "tables": [table("Dummy table", ["Method", "Certain"], rows)],
+    }
+
+
+"""
+PANEL = '    Panel("dummy", "Dummy section", _dummy_view),\n'
+SHOWN = '        "referral": curves.referral_curves(whole, shown),\n'
+DUMMY_FACTS = """\
+        "dummy": {m: float((abs(whole.first(m).p - 0.5) > 0.4).mean()) for m in shown},
+"""
+
+
+def test_a_panel_of_the_report(tmp_path):
+    edits = {
+        "evaluation/evaluations.py": after(SHOWN.rstrip("\n"), DUMMY_FACTS),
+        "report/figures.py": lambda text: text + FIGURES,
+        "report/page.py": lambda text: text.replace("PANELS = [\n", f"{VIEW}PANELS = [\n{PANEL}"),
+    }
+    named = set(table_of_contributing()["a panel of the report"])
+    assert {Path(name).name for name in edits} <= {Path(name).name for name in named}
+    root = edited(tmp_path / "package", edits)
+    frame = _predictions()
+    frame.to_csv(root / "p.csv", index=False)
+    share = float((abs(frame["p"] - 0.5) > 0.4).mean())
+
+    # the command's page has it: in the navigation, as text, figure and table
+    command(root, "audit", "p.csv", "--resamples", 20, "--out", "run")
+    page = (root / "run" / "report.html").read_text()
+    assert '<section id="dummy">' in page
+    assert '<a href="#dummy"' in page
+    section = page.partition('<section id="dummy">')[2].partition("</section>")[0]
+    assert "<h2>Dummy section</h2>" in section
+    assert "Certain is a dummy" in section
+    assert "Share of certain predictions of model" in section
+    assert f"{share:.3f}" in section.partition("<table")[2]
+    assert json.loads((root / "run" / "facts.json").read_text())["dummy"] == {"model": share}
+
+    # a later report has it too, and writes its figure
+    command(root, "report", "run", "--out", "again.html", "--export", "figures")
+    assert '<section id="dummy">' in (root / "again.html").read_text()
+    for ending in ("svg", "png"):
+        assert (root / "figures" / f"dummy_model.{ending}").is_file()
+
+
 # An input column
 
 

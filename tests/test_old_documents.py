@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scalecal.checks import InputError
-from scalecal.cli import app
+from scalecal.cli import app, main
 from scalecal.evaluation.folder import read_runs
 
 OLD = Path(__file__).parent / "fixtures_0_2_0"
@@ -78,6 +79,32 @@ def test_a_run_is_refused_by_the_command_that_writes_it_again(tmp_path, monkeypa
     assert run("report", "runs/old").exit_code == 0
     kept = json.loads(Path("runs/old/run.json").read_text())["command"]
     assert shlex.join(kept) == command
+
+
+def test_the_command_of_a_refused_run_is_spelled_as_today(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(OLD / "runs", "runs")
+    frame = pd.read_csv(OLD / "predictions.csv")
+    frame.rename(columns={"label": "true class", "p": "p, final"}).to_csv("p.csv", index=False)
+    file = Path("runs/old/run.json")
+    content = json.loads(file.read_text())
+    old = ("--label-column", "true class", "--p-column=p, final", "--limit", "bins=1e6")
+    content["command"] = ["scalecal", "audit", "p.csv", *old, "--resamples", "20", "--out", "new"]
+    file.write_text(json.dumps(content))
+    with pytest.raises(
+        InputError, match=r"has no schema number .*, schema \d+ is expected"
+    ) as refused:
+        read_runs(["runs/old"])
+    _, _, command = str(refused.value).partition("To write it again: ")
+    limits, program, *arguments = shlex.split(command)
+    assert (limits, program) == ("SCALECAL_LIMITS=bins=1e6", "scalecal")
+    # `main` refuses what was replaced, and the runner of the other tests does not go through it.
+    monkeypatch.setattr("sys.argv", [program, *arguments])
+    monkeypatch.setattr("warnings.showwarning", warnings.showwarning)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert read_runs(["new"])[0].facts[0]["n"] == len(frame)
 
 
 def test_a_folder_without_a_name_of_its_command_is_refused_in_one_line(tmp_path):

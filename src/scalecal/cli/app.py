@@ -32,7 +32,7 @@ from typer.core import TyperCommand
 
 from scalecal import __version__, engines
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning, redacted, visible
-from scalecal.io.input_columns import INPUT_COLUMNS, column_option, parse_columns
+from scalecal.io.input_columns import column_option, parse_columns, replaced_role
 from scalecal.io.store import check_output_folder, check_place
 from scalecal.io.text import listed
 from scalecal.limits import VARIABLE
@@ -466,7 +466,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
 
 
 REPLACED = {
-    "view": "scalecal report --open",
+    "view": "scalecal report [RUN] --open",
     "methods": "scalecal list methods",
     "encoders": "scalecal list encoders",
     "datasets": "scalecal list datasets",
@@ -474,13 +474,41 @@ REPLACED = {
 }
 """Commands of the last release, one with the option that made it another, and what replaces them."""
 
+_OF_IMAGES = {
+    "--cache": "unpack PatchCamelyon by gunzip *.h5.gz",
+    "--key": "a table names image files, so write the images of an array to files",
+}
+_FINETUNE = (
+    *("--alpha", "--brightness", "--cache", "--classes", "--contrast", "--decay", "--epsilon"),
+    *("--flips", "--group-regex", "--hue", "--keep", "--key", "--magnification", "--mean"),
+    *("--memory", "--no-flips", "--no-turns", "--omega", "--patience", "--phi", "--precision"),
+    *("--resize-mode", "--saturation", "--std", "--test", "--ties", "--turns", "--validation"),
+    *("--weight-decay", "--weights", "--workers"),
+)
+
+REMOVED = {
+    **{f"check {option}": instead for option, instead in _OF_IMAGES.items()},
+    **{f"extract {option}": instead for option, instead in _OF_IMAGES.items()},
+    "extract --exact": "images resized on a card have the pixels of Pillow, so leave it out",
+    "extract --precision fp8": "--precision bf16 is the fastest",
+    "reproduce --datasets simulated": "run python -m studies.simulation in a copy of the repository",
+    "reproduce --dry-run": "a run that is stopped goes on where it was when the same command is given",
+    **{f"finetune {option}": "networks are trained as in the paper" for option in _FINETUNE},
+}
+"""Options of the last release that have no successor, and what to do instead."""
+
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """Fail at what the last release had, with its new spelling, and at what no terminal can have sent."""
-    for old, replacement in REPLACED.items():
+    # A value may stand behind its option, or behind an equals sign.
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    ends = {old: f"was replaced: use {new}" for old, new in REPLACED.items()}
+    ends |= {old: f"was removed: {instead}" for old, instead in REMOVED.items()}
+    for old, end in ends.items():
         name, *options = old.split()
-        if arguments[:1] == [name] and set(options) <= set(arguments):
-            raise InputError(f"{old} was replaced: use {replacement}")
+        runs = [words[i : i + len(options)] for i in range(len(words))]
+        if arguments[:1] == [name] and options in runs:
+            raise InputError(f"{old} {end}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         try:
             os.fsencode(argument)
@@ -489,10 +517,10 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             raise InputError(f"the argument {argument!r} is not text: type it again") from None
         option, _, value = argument.partition("=")
         new = None
-        role = option[2:].removesuffix("-column").replace("-", "_")
+        role = replaced_role(option)
         if option == "--limit":
             new = f"the environment variable {VARIABLE}={value or following}"
-        elif option == f"--{role.replace('_', '-')}-column" and role in INPUT_COLUMNS:
+        elif role is not None:
             new = column_option(role, value or following)
         if new is not None:
             raise InputError(f"{option} was replaced: use {new}")

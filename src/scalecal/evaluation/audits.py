@@ -35,7 +35,7 @@ from scalecal.inference.selection import selection_draws
 from scalecal.inference.units import Units, effective_units
 from scalecal.io.text import some_of
 from scalecal.limits import check_count, limit
-from scalecal.metrics.arguments import check_same_classes, of_two, read_hard_event
+from scalecal.metrics.arguments import Sample, check_same_classes, of_two, read_hard_event
 from scalecal.metrics.grouping import MAX_UNITS, rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES, Null
 from scalecal.metrics.reweighting import Reweighted
@@ -65,7 +65,7 @@ class Audit:
     notes
         What the reader of the numbers should know.
     predictions
-        What was audited, kept for comparing, merging and drawing.
+        What was audited, kept for comparing and drawing.
     units
         What is resampled: cases or groups, with the cases' weights.
     reweighted
@@ -441,9 +441,10 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
     title = "constant 0.5"
     if n_classes > 2:
         title = f"constant 1/{n_classes}"
-    # A constant ranks nothing.
+    # A constant ranks nothing, and how many votes agree is not its to say: of votes those that are tested.
     by_labels = [m for m in metrics.METRICS.values() if m.shown and m.in_audit and not m.votes]
     scores = [m for m in by_labels if m.direction in ("lower", "higher") and m.pairs is None]
+    by_votes = [m for m in metrics.METRICS.values() if m.tested and m.votes and m.pairs is None]
     out = []
     for name, constant in ((title, np.full(n_classes, 1 / n_classes)), ("prevalence", share)):
         # Every case has the same probabilities: one row of each class stands for all of its cases.
@@ -460,7 +461,8 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
                 if cases.votes is not None:
                     votes = cases.votes[inside]
                     probs = np.broadcast_to(constant, votes.shape)
-                    row["vote_nll"] = metrics.vote_nll(votes, probs, sample_weight=here.weights)
+                    voted = Sample(np.zeros(0), probs, here.weights, votes)
+                    row |= {metric.key: metric.value(voted) for metric in by_votes}
             out.append(row)
     return out
 

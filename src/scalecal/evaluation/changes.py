@@ -17,6 +17,7 @@ from scipy.special import expit, stdtr
 from scalecal.cases import BASELINE, Answers, Predictions
 from scalecal.checks import Float, InputError
 from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.scores import Nulls, Resampled, entropy
 from scalecal.inference.paired import Contrast, contrast_of, recovered_share
 from scalecal.inference.units import student_error
@@ -329,7 +330,7 @@ def voted_points(cell: Predictions, drawn: Resampled, curve: VotedCurve | None) 
 def _gains(cell: Predictions, drawn: Resampled, by_seed: Mapping[int, Losses]) -> Row:
     """Share recovered, and changes against the baseline, of given losses of the test cases by seed."""
     own = {}
-    for metric in ("nll", "vote_nll"):
+    for metric in JUDGES.values():
         given = {s: (cell.answers[VOTED, s].index, kept[metric]) for s, kept in by_seed.items()}
         own[metric] = drawn.mean_of(cell.encoder, given)
     base = {m: drawn.drawn(cell.encoder, BASELINE, "overall", m) for m in own}

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import importlib.metadata
 import json
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from scalecal.evaluation.cells import read_cell, read_meta, write_cell
 from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
 from scalecal.evaluation.exhibits import decision_frame
 from scalecal.io.boundary import SCHEMA, check_document, read_document
+from scalecal.io.input_columns import present_spelling
 from scalecal.io.store import (
     as_document,
     file_hash,
@@ -230,9 +230,12 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
     facts = read_document(file, dict[str, Any])
     head = check_document(file, facts, _Head)
     if head.schema != SCHEMA:
+        form = f"schema {head.schema}"
+        if not head.schema:
+            form = "no schema number"
         version = head.version or "another version"
         raise InputError(
-            f"{file} was written by scalecal {version}, and this is {__version__}. {_rewrite(folder)}"
+            f"{file} has {form} (scalecal {version}), schema {SCHEMA} is expected. {_rewrite(folder)}"
         )
     check_document(file, facts, _Facts)
     if not is_own(file) or head.made_from != _hashes(folder):
@@ -250,7 +253,7 @@ def _rewrite(folder: Path) -> str:
         # A run that was made in Python has no command.
         if isinstance(kept, list) and len(kept) > 1:
             command = [str(part) for part in kept]
-    return f"To write it again: {shlex.join(command)}"
+    return f"To write it again: {present_spelling(command)}"
 
 
 def store_facts(folder: str | Path) -> None:

@@ -343,8 +343,7 @@ class Counts:
 def streamed_losses() -> list[str]:
     """Metrics of more than two classes that do not follow from the probability of the top class.
 
-    The order is that of the columns of `Counts.losses`, and so of saved streams: those that decide come
-    first, new ones last.
+    The order is that of the columns of `Counts.losses`: those that decide come first.
 
     Examples
     --------

@@ -11,10 +11,10 @@ import numpy as np
 from scalecal.evaluation import words
 from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.changes import READS, VotedCurve, changed_metrics, compared_metrics
-from scalecal.evaluation.judging import LEVEL, Facts, Row
+from scalecal.evaluation.judging import JUDGES, LEVEL, Facts, Row
 from scalecal.io.text import change_text, is_known, number, p_value
-from scalecal.metrics import COLUMNS, METRICS, Column
-from scalecal.metrics.columns import chosen
+from scalecal.metrics import COLUMNS, METRICS, Column, Metric
+from scalecal.metrics.columns import Listing, chosen
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +59,15 @@ def columns_by_votes() -> list[str]:
             if metric.main and metric.floor is not None:
                 keys.append(metric.floor)
     return [*keys, "p_votes_holm"]
+
+
+def listed_metrics(*listings: Listing) -> list[str]:
+    """Metrics of the tables of a comparison, beside ECE, which has columns of its own for its floors."""
+
+    def in_tables(metric: Metric) -> bool:
+        return metric.shown and metric.compared and metric.listed in listings
+
+    return [key for key in chosen(in_tables) if key != "ece"]
 
 
 def cell(key: str, value: Any) -> str:
@@ -278,10 +287,10 @@ def shown_table(facts: Facts) -> dict[str, list[str]]:
             cells.append(f"{number(row.get('ece'))} ({number(row.get('floor'))})")
         out[f"ECE {stratum} (floor)".replace(" overall", "")] = cells
     whole = [rows[method, "overall"] for method in facts["methods"]]
-    for key in ("nll", "vote_nll", "auc", "accuracy"):
+    for key in listed_metrics("everywhere", "methods"):
         if any(row.get(key) is not None for row in whole):
             out[COLUMNS[key].title] = [number(row.get(key)) for row in whole]
-    for key in ("nll", "vote_nll"):
+    for key in JUDGES.values():
         changes = [row["changes"].get(key) for row in whole]
         if any(changes):
             out[f"{COLUMNS[key].title} change [95 %]"] = [change_text(c) for c in changes]
@@ -319,7 +328,8 @@ def comparison_text(facts: Facts) -> str:
     if facts["kind"] == "comparison" and COLUMNS["vote_nll"].title in table:
         first = COLUMNS["vote_nll"].title
     wanted = ["method", f"{first} change [95 %]", "ECE (floor)", f"ECE {facts['hardest']} (floor)"]
-    wanted += [first, *(COLUMNS[key].title for key in ("nll", "vote_nll", "auc", "accuracy"))]
+    scores = listed_metrics("everywhere", "methods")
+    wanted += [first, *(COLUMNS[key].title for key in scores)]
     ranked = [title for title in dict.fromkeys([*wanted, *table]) if title in table]
     kept = _with_room(table, ranked)
     text = lay_out([kept, *map(list, zip(*(table[title] for title in kept), strict=True))])

@@ -21,7 +21,7 @@ from scalecal.export.probe_graph import CHECK_LOGITS, OUTPUTS, TOLERANCE, Probe
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.columns import chosen
 
-MEASURES: dict[str, str] = {
+HUB_TYPES: dict[str, str] = {
     "accuracy": "accuracy",
     "auc": "roc_auc",
     "brier": "brier_score",
@@ -30,7 +30,10 @@ MEASURES: dict[str, str] = {
     "floor": "expected_calibration_error_floor",
     "vote_nll": "vote_log_loss",
 }
-"""Quantities of the header's results, and the type the Hub's results have for each."""
+"""Quantities of the header's results, in their order, and the type the Hub's results have for each.
+
+Further metrics in which models are tested follow by their own keys.
+"""
 
 
 @dataclass(frozen=True)
@@ -317,8 +320,9 @@ def _header(name: str, audited: Audited | None, license: str) -> dict[str, Any]:
         return header
     overall = audited.rows[0]
     results = []
-    for key, kind in MEASURES.items():
+    for key in dict.fromkeys([*HUB_TYPES, *chosen(lambda metric: metric.tested)]):
         if overall.get(key) is not None:
+            kind = HUB_TYPES.get(key, key)
             # Four decimals: Python writes more than that as 1e-05, which YAML takes for text.
             value = round(float(overall[key]), 4)
             results.append({"type": kind, "name": COLUMNS[key].title, "value": value})

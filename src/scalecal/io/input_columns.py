@@ -42,7 +42,7 @@ from scalecal.io.tables import (
     read_arrow,
     table_kind,
 )
-from scalecal.limits import check_limit
+from scalecal.limits import VARIABLE, check_limit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -307,6 +307,47 @@ def column_option(role: str, column: str) -> str:
         escaped = name.replace("\\", "\\\\").replace('"', '\\"')
         name = f'"{escaped}"'
     return f"--columns {role}={shlex.quote(name)}"
+
+
+def replaced_role(option: str) -> str | None:
+    """Role whose column 0.2.0 named by this option, ``--ROLE-column``; None for any other option.
+
+    Examples
+    --------
+    >>> replaced_role("--p-reader-column"), replaced_role("--columns")
+    ('p_reader', None)
+    """
+    role = option.removeprefix("--").removesuffix("-column").replace("-", "_")
+    if role in INPUT_COLUMNS and option == f"--{role.replace('_', '-')}-column":
+        return role
+    return None
+
+
+def present_spelling(command: Sequence[str]) -> str:
+    """Write a command that 0.2.0 or this version ran as a shell takes it today.
+
+    Examples
+    --------
+    >>> present_spelling(["scalecal", "audit", "p.csv", "--label-column", "true class", "--limit=bins=1e6"])
+    "SCALECAL_LIMITS=bins=1e6 scalecal audit p.csv --columns label='true class'"
+    """
+    parts, limits = [], []
+    words = iter(command)
+    for word in words:
+        option, equals, value = word.partition("=")
+        role = replaced_role(option)
+        if role is None and option != "--limit":
+            parts.append(shlex.quote(word))
+            continue
+        if not equals:
+            value = next(words, "")
+        if role is not None:
+            parts.append(column_option(role, value))
+        else:
+            limits.append(value)
+    if limits:
+        parts.insert(0, f"{VARIABLE}={shlex.quote(','.join(limits))}")
+    return " ".join(parts)
 
 
 def could_be(role: str, header: Iterable[str]) -> str | None:

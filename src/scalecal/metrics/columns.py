@@ -32,6 +32,9 @@ Direction = Literal["lower", "higher", "zero", "none"]
 Scale = Literal["plain", "log", "logit"]
 """Scale on which an interval is symmetric: of differences, of positive losses, of shares."""
 
+Listing = Literal["everywhere", "methods", "files"]
+"""Tables of a comparison that have a metric: of methods and of models, of methods alone, those in files."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -105,6 +108,8 @@ class Metric(Column):
         Whether differences between models in it are tested, as one family.
     shown : bool
         Whether the tables that a person reads have it; files have it anyhow.
+    listed : {"everywhere", "methods", "files"}
+        Which tables of a comparison have it, if it is `shown` and `compared`; an audit has more room.
     called : str
         Its name in sentences, if that is not its title.
     """
@@ -123,6 +128,7 @@ class Metric(Column):
     main: bool = False
     tested: bool = False
     shown: bool = True
+    listed: Listing = "everywhere"
     called: str = ""
 
     @property
@@ -212,6 +218,7 @@ METRICS: dict[str, Metric] = {
             term=brier_term,
             scale="log",
             tested=True,
+            listed="files",
             called="Brier score",
         ),
         Metric(
@@ -242,6 +249,7 @@ METRICS: dict[str, Metric] = {
             scale="logit",
             of_event=True,
             tested=True,
+            listed="methods",
             called="accuracy",
         ),
         _votes(
@@ -282,6 +290,7 @@ METRICS: dict[str, Metric] = {
             "lower",
             term=vote_scores.count_term,
             scale="log",
+            listed="files",
         ),
         _votes(
             "vote_error",
@@ -322,6 +331,7 @@ METRICS: dict[str, Metric] = {
             "higher",
             function=vote_scores.split_area,
             per_stratum=False,
+            listed="files",
         ),
         _votes(
             "split_ece",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.words import judge_of, row_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
@@ -233,7 +234,7 @@ def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawi
 def reliability_row(
     panels: Sequence[Row], *, agreement: bool, event: str, role: str, heading: str
 ) -> Drawing:
-    """Draw such diagrams side by side, each with its heading: for files, and for `Audit.plot`."""
+    """Draw such diagrams side by side, each with its heading: for files, and for `Evaluation.plot`."""
     width = PANEL_WIDTH * max(1, len(panels))
     sheet = Drawing(width, PANEL_HEIGHT + 62, f"{heading}: reliability by stratum")
     sheet.text(PANEL_LEFT, 18, heading, size=13, fill="ink", bold=True)
@@ -547,7 +548,7 @@ def voted_points(cell: Row) -> list[dict[str, Any]]:
 
 def _whole_point(cell: Row, method: str, reads: str, n: int | None) -> dict[str, Any]:
     row = row_of(cell, method)
-    kept = {key: row[key] for key in ("nll", "vote_nll", "changes")}
+    kept = {key: row[key] for key in (*JUDGES.values(), "changes")}
     return {"voted": n, "reads": reads, **cell["voted"][reads], **kept}
 
 
@@ -614,7 +615,8 @@ def forests(cell: Row) -> list[Figure]:
         if beside and is_known(row.get(judge)):
             known.append(row)
     known.sort(key=lambda row: float(row[judge]))
-    for metric in ("vote_nll", "nll"):
+    # A vote judges difficulty, so its loss comes first.
+    for metric in reversed(JUDGES.values()):
         changes = {}
         for row in known:
             if metric in row["changes"]:

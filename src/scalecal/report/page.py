@@ -319,6 +319,7 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "paragraphs": [text for text in every[0]["paragraphs"] if text not in elsewhere],
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts) for cell in every],
+        "scores": [COLUMNS[key] for key in texts.listed_metrics("everywhere")],
         "drawn": [cell["key"] for cell in cells],
         "left_out": left_out,
         "any_after": any(len(cell["shown"]) > 1 for cell in cells),
@@ -614,7 +615,7 @@ def _audit_panels(audit: Audit) -> list[dict[str, Any]]:
 
 
 def audit_drawing(audit: Audit) -> Drawing:
-    """Return the reliability diagrams of an audit in a row, for `Audit.plot`."""
+    """Return the reliability diagrams of an audit in a row, for `Evaluation.plot`."""
     return figures.reliability_row(
         _audit_panels(audit),
         agreement=audit.meta["strata"] == "agreement",
@@ -654,7 +655,7 @@ def audit_html(evaluation: Evaluation) -> str:
 
 
 def audit_page(evaluation: Evaluation) -> str:
-    """Return the same as a page of its own, for `Audit.to_html`."""
+    """Return the same as a page of its own, for `Evaluation.to_html`."""
     body = Markup(audit_html(evaluation))
     return str(template("audit.html").render(n=evaluation.meta["n"], body=body))
 
