@@ -349,7 +349,7 @@ def _clearest(cell: Row) -> float:
 
 
 def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
-    """The diagram and the cases beside the verdict: of the audited seed, like all of the first screen."""
+    """The diagram and the cases beside the verdict, of the seed that is tested."""
     cell = min(cells, key=_clearest)
     view: View = {
         "whose": "",
