@@ -301,16 +301,19 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
     return [_read_run(Path(folder)) for folder in folders]
 
 
-def _read_run(folder: Path) -> Run:
+def _read_run(folder: Path, written: Mapping[str, Any] | None = None) -> Run:
     places = cell_folders(folder)
     if not places:
         raise InputError(
             f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
             "cells/. Run scalecal audit, calibrate, compare, reproduce or demo with --out first"
         )
-    # Facts of another version are refused first, in a line that names the command.
-    with in_file(str(folder)):
-        facts = {place: read_facts(place) for place in places}
+    if written is not None:
+        facts = {folder: dict(written)}
+    else:
+        # Facts of another version are refused first, in a line that names the command.
+        with in_file(str(folder)):
+            facts = {place: read_facts(place) for place in places}
     metas = {place: read_meta(place) for place in places}
     # Data with strata first: they are what a reader comes for.
     places.sort(key=lambda place: not facts[place]["strata"])
@@ -332,8 +335,16 @@ def _read_run(folder: Path) -> Run:
     )
 
 
-def report_facts(folders: Sequence[str | Path]) -> dict[str, Any]:
-    """Everything a report of these run folders says, JSON-able."""
+def report_facts(
+    folders: Sequence[str | Path], written: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Everything a report of these run folders says, JSON-able.
+
+    `written` are the facts of a single folder, where the command that wrote it still holds them.
+    """
+    if written is not None:
+        (folder,) = folders
+        return joined([_read_run(Path(folder), written)])
     return joined(read_runs(folders))
 
 

@@ -529,7 +529,11 @@ def asset(name: str) -> Markup:
 
 
 def write_report(
-    runs: Sequence[str | Path], out: str | Path, *, images: Path | None = None
+    runs: Sequence[str | Path],
+    out: str | Path,
+    *,
+    images: Path | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write one self-contained page on one or several run folders of any kind.
 
@@ -542,6 +546,8 @@ def write_report(
     images
         Folder that the cases' paths start from, for thumbnails and links; by default the folder
         that the run names.
+    facts
+        Facts of the only run, where they are still in memory; by default they are read.
 
     Returns
     -------
@@ -554,11 +560,15 @@ def write_report(
         # The report in a run's own folder belongs to the run, which makes it anew when it is run again.
         kind = written_by(out.parent / "run.json") or kind
     check_output_file(out, kind=kind, inputs=inputs)
-    facts = report_facts(runs)
+    page = report_facts(runs, facts)
+    for cell in page["cells"]:
+        # Links and thumbnails are added to cases: not to those of an evaluation that is in use.
+        for name in _CASE_LISTS:
+            cell[name] = [dict(case) for case in cell[name]]
     if images is not None:
-        check_images(images, [case["path"] for cell in facts["cells"] for case in _listed(cell)])
+        check_images(images, [case["path"] for cell in page["cells"] for case in _listed(cell)])
     thumbnails = 0
-    for cell in facts["cells"]:
+    for cell in page["cells"]:
         room = MAX_BYTES_WITH_IMAGES - MAX_BYTES - thumbnails
         folder = images or cell["images"]
         used, cell["image_note"] = add_images(_listed(cell), folder, out, max_bytes=room)
@@ -566,7 +576,7 @@ def write_report(
     text = ""
     # Cases go before models: a reader misses a model more than its sixth case.
     for max_cases, max_models in DETAILS:
-        text = _page(facts, max_cases, max_models)
+        text = _page(page, max_cases, max_models)
         if len(text.encode("utf-8", "backslashreplace")) - thumbnails <= MAX_BYTES:
             break
     write_file(out, text, kind=kind, inputs=inputs)
@@ -679,9 +689,16 @@ def check_images(folder: str | Path, paths: Iterable[str | None]) -> None:
         )
 
 
+_CASE_LISTS = ("confident_errors", "cases", "splits")
+"""Facts that list cases, the first screen's before the others."""
+
+
 def _listed(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every case that a page names, the first screen's before the others."""
-    return [*cell["confident_errors"], *cell["cases"], *cell["splits"]]
+    """Every case that a page names."""
+    cases = []
+    for name in _CASE_LISTS:
+        cases += cell[name]
+    return cases
 
 
 def add_images(
