@@ -56,10 +56,10 @@ DECISION_THRESHOLDS: Float = np.unique([*CHOSEN, *(np.arange(1, 50) / 50)])
 _CURVE_POINTS = 60  # of a referral curve: more would not be seen on a page
 
 
-def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
+def reliability_facts(audit: Audit) -> list[Row]:
     """One panel per stratum of the audited seed: bins, counts, consistency bars, null."""
     panels = []
-    for row in audit.shown_rows[:most]:
+    for row in audit.shown_rows:
         if not row["n"]:
             continue
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}

@@ -165,12 +165,7 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
             ending = f"_{method.replace('/', '_')}"
         write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, method, audit)))
         write_csv(decision_frame(audit), folder / f"decision{ending}.csv")
-        # Diagrams of the first strata, and of all cases against votes.
-        panels = [
-            *facts["reliability"][method][:MAX_PANELS],
-            *facts["vote_reliability"][method][:1],
-        ]
-        save_reliability(panels, evaluation.core, folder / f"reliability{ending}")
+        save_reliability(first_panels(facts, method), evaluation.core, folder / f"reliability{ending}")
     if evaluation.results is None:
         write_csv(evaluation.to_frame(), folder / "audit.csv")
         return
@@ -178,6 +173,14 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
     write_csv(evaluation.table, folder / "comparison.csv")
     if facts["differences"]:
         write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
+
+
+def first_panels(facts: Mapping[str, Any], method: str) -> list[dict[str, Any]]:
+    """Reliability of a method in the first strata, and over all cases against votes.
+
+    Further strata are in the table: nobody compares more diagrams than stand side by side.
+    """
+    return [*facts["reliability"][method][:MAX_PANELS], *facts["vote_reliability"][method][:1]]
 
 
 # Facts on disk

@@ -233,7 +233,7 @@ def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawi
 def reliability_row(
     panels: Sequence[Row], *, agreement: bool, event: str, role: str, heading: str
 ) -> Drawing:
-    """Draw such diagrams side by side, each with its heading: for files, and for `Audit.plot`."""
+    """Draw such diagrams side by side, each with its heading: for files, and for `Evaluation.plot`."""
     width = PANEL_WIDTH * max(1, len(panels))
     sheet = Drawing(width, PANEL_HEIGHT + 62, f"{heading}: reliability by stratum")
     sheet.text(PANEL_LEFT, 18, heading, size=13, fill="ink", bold=True)

@@ -23,8 +23,7 @@ from markupsafe import Markup
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.evaluation import texts
-from scalecal.evaluation.curves import reliability_facts, vote_reliability
-from scalecal.evaluation.folder import MAX_PANELS, report_facts
+from scalecal.evaluation.folder import first_panels, report_facts
 from scalecal.evaluation.words import (
     AGREEMENT,
     judge_of,
@@ -34,7 +33,7 @@ from scalecal.evaluation.words import (
     softening_remark,
     voted_sentence,
 )
-from scalecal.io.store import check_output_file, plain, write_file, written_by
+from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
@@ -42,7 +41,6 @@ from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum
 from scalecal.report.svg import Drawing
 
 if TYPE_CHECKING:
-    from scalecal.evaluation.audits import Audit
     from scalecal.evaluation.evaluations import Evaluation
 
 MAX_BYTES = 1_000_000
@@ -616,17 +614,11 @@ def _shortened(cell: Mapping[str, Any], max_cases: int) -> dict[str, Any]:
 # An audit in a notebook
 
 
-def _audit_panels(audit: Audit) -> list[dict[str, Any]]:
-    """Facts of the first strata's diagrams, and of that against votes."""
-    # Further strata are in the table: nobody compares more diagrams than stand side by side.
-    panels = [*reliability_facts(audit, MAX_PANELS), *vote_reliability(audit)[:1]]
-    return [dict(panel) for panel in plain(panels)]
-
-
-def audit_drawing(audit: Audit) -> Drawing:
-    """Return the reliability diagrams of an audit in a row, for `Audit.plot`."""
+def audit_drawing(evaluation: Evaluation) -> Drawing:
+    """Return the reliability diagrams of an audit in a row, for `Evaluation.plot`."""
+    audit = evaluation.audit
     return figures.reliability_row(
-        _audit_panels(audit),
+        first_panels(evaluation.diagrams, evaluation.core["judged"]),
         agreement=audit.meta["strata"] == "agreement",
         event=audit.meta["event"],
         role="accent",
@@ -642,7 +634,7 @@ def audit_html(evaluation: Evaluation) -> str:
     audit = evaluation.audit
     agreement = audit.meta["strata"] == "agreement"
     panels = []
-    for panel in _audit_panels(audit):
+    for panel in first_panels(evaluation.diagrams, evaluation.core["judged"]):
         title = figures.stratum_title(panel["stratum"], agreement)
         if "votes" in panel:
             title = "one reader’s vote"
@@ -664,7 +656,7 @@ def audit_html(evaluation: Evaluation) -> str:
 
 
 def audit_page(evaluation: Evaluation) -> str:
-    """Return the same as a page of its own, for `Audit.to_html`."""
+    """Return the same as a page of its own, for `Evaluation.to_html`."""
     body = Markup(audit_html(evaluation))
     return str(template("audit.html").render(n=evaluation.meta["n"], body=body))
 
