@@ -224,22 +224,26 @@ class _Facts(msgspec.Struct):
     paragraphs: list[str]
 
 
+class OutdatedFactsError(InputError):
+    """A folder has no facts of its present files, or those of an older form."""
+
+
 def read_facts(folder: str | Path) -> dict[str, Any]:
     """Return the facts of a run's folder as they were written; nothing is computed."""
     folder = Path(folder)
     file = folder / FACTS
     if not file.is_file():
-        raise InputError(f"no {FACTS} at {folder}. {_rewrite(folder)}")
+        raise OutdatedFactsError(f"no {FACTS} at {folder}. {_rewrite(folder)}")
     facts = read_document(file, dict[str, Any])
     head = check_document(file, facts, _Head)
     if head.schema != SCHEMA:
         version = head.version or "another version"
-        raise InputError(
+        raise OutdatedFactsError(
             f"{file} was written by scalecal {version}, and this is {__version__}. {_rewrite(folder)}"
         )
     check_document(file, facts, _Facts)
     if not is_own(file) or head.made_from != _hashes(folder):
-        raise InputError(
+        raise OutdatedFactsError(
             f"{file} was changed since it was written, or the cases beside it. {_rewrite(folder)}"
         )
     return facts
@@ -259,8 +263,8 @@ def _rewrite(folder: Path) -> str:
 def store_facts(folder: str | Path) -> None:
     """Evaluate the cells of a run that have no facts of their present files, and keep these."""
     for place in cell_folders(Path(folder)):
-        # Facts that may be shown are never computed again.
-        with contextlib.suppress(InputError):
+        # Facts that may be shown are never computed again; those of a newer scalecal are not replaced.
+        with contextlib.suppress(OutdatedFactsError):
             read_facts(place)
             continue
         cell = read_cell(place)
