@@ -328,14 +328,17 @@ def test_a_folder_is_read_without_computing(commands, name, tmp_path):
 
 
 def test_each_candidate_is_cross_fitted_once(commands, tmp_path):
-    """Page, tables and documents are made of the numbers that were found before."""
+    """Page, tables and documents are made of the numbers that were found before, and not read again."""
     facts = json.loads((commands["audit"].out / "facts.json").read_text())
     tried = facts["recommended"]["p"]["tried"]
     file = commands["audit"].out.parent / "examples" / "predictions.csv"
-    fitted = "scalecal.calibrators.crossfitting.crossfit"
+    fitted, folder = "scalecal.calibrators.crossfitting.crossfit", "scalecal.evaluation.folder"
+    counted = (fitted.rpartition(".")[0], folder)
     for command, most in (("audit", tried + 1), ("calibrate", 6 * (tried + 1))):
-        with calls_of(fitted.rpartition(".")[0]) as counts:
+        with calls_of(*counted) as counts:
             run(command, file, *FEW, "--out", tmp_path / command)
+        assert counts[f"{folder}.read_facts"] == 0
+        assert counts[f"{folder}._hashes"] == 1
         # Of an audit once, with p as it is; of calibrate again in each of five folds, for the choice.
         assert tried <= counts[fitted] <= most
     with calls_of(fitted.rpartition(".")[0]) as counts:

@@ -12,7 +12,7 @@ from scalecal.evaluation.cells import read_cell
 from scalecal.evaluation.evaluations import evaluation_of
 from scalecal.evaluation.words import softening_remark
 from scalecal.io.text import change_text, latex_text, markdown_text
-from scalecal.report import audit_drawing, export, report_facts
+from scalecal.report import audit_drawing, audit_page, export, report_facts
 from scalecal.report.figures import (
     ece_strips,
     forests,
@@ -42,7 +42,7 @@ def test_every_figure_as_svg_and_png(runs, tmp_path):
 
 
 def test_page_files_and_plots_have_one_drawer(runs):
-    """The diagram of a stratum has the same marks on the page, in a file and in `Audit.plot`."""
+    """The diagram of a stratum has the same marks on the page, in a file and in `Evaluation.plot`."""
     cell = report_facts([runs["compare"]])["cells"][0]
     (row,) = (f.drawing for f in reliability_rows(cell) if f.name == ("reliability", "none"))
     panels = cell["reliability"]["none"]
@@ -50,11 +50,23 @@ def test_page_files_and_plots_have_one_drawer(runs):
     tips = [mark.tip for sheet in own for mark in sheet.marks if mark.tip]
     assert tips == [mark.tip for mark in row.marks if mark.tip]
     assert len(tips) == sum(len(panel["bins"]) for panel in panels)
-    audit = audit_predictions(read_cell(runs["compare"]).of("none"))
-    drawn = audit_drawing(audit)
+    made = evaluation_of(audit_predictions(read_cell(runs["compare"]).of("none")))
+    drawn = audit_drawing(made)
     assert [mark.tip for mark in drawn.marks if mark.tip][: len(tips)] == tips
-    texts = {text.get_text() for text in evaluation_of(audit).plot().axes[0].texts}
+    texts = {text.get_text() for text in made.plot().axes[0].texts}
     assert {mark.text for mark in drawn.marks if mark.text} == texts
+
+
+def test_a_notebook_resamples_diagrams_once(runs, monkeypatch):
+    made = evaluation_of(audit_predictions(read_cell(runs["audit"]).of("model")))
+    page = audit_page(made)
+    (model,) = made.audits
+    monkeypatch.delattr("scalecal.evaluation.evaluations._diagrams")
+    assert audit_page(made) == page
+    assert made.plot().axes
+    monkeypatch.undo()
+    for kind in ("reliability", "vote_reliability"):
+        assert made.diagrams[kind][model] == made.facts[kind][model]
 
 
 def test_figures_repeat_byte_for_byte(tmp_path):

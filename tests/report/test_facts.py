@@ -317,6 +317,21 @@ def test_stored_facts_of_wrong_types_are_refused(tmp_path):
             read_facts(tmp_path)
 
 
+def test_facts_of_a_newer_scalecal_are_not_replaced(tmp_path):
+    write_cell(tmp_path, cell({"none": sharp(2.0)}, 40, n_seeds=1), kind="reproduce")
+    store_facts(tmp_path)
+    facts = read_facts(tmp_path)
+    newer = json.dumps({**facts, "schema": facts["schema"] + 1})
+    write_file(tmp_path / "facts.json", newer, kind="reproduce")
+    with pytest.raises(InputError, match="newer scalecal"):
+        store_facts(tmp_path)
+    assert (tmp_path / "facts.json").read_text() == newer
+    for older in ({**facts, "schema": facts["schema"] - 1}, {**facts, "made_from": {}}):
+        write_file(tmp_path / "facts.json", json.dumps(older), kind="reproduce")
+        store_facts(tmp_path)
+        assert read_facts(tmp_path) == facts
+
+
 def test_no_runs_and_wrong_folders_are_told(tmp_path):
     with pytest.raises(InputError, match="no run given"):
         report_facts([])

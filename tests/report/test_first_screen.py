@@ -22,7 +22,8 @@ from scalecal.datasets import load_lidc, simulate
 from scalecal.evaluation.evaluations import evaluate
 from scalecal.evaluation.folder import write_run
 from scalecal.evaluation.stream import StreamingAudit
-from scalecal.evaluation.words import BADGES
+from scalecal.evaluation.words import BADGES, row_of
+from scalecal.io.text import number
 from scalecal.report import audit_page, report_facts, write_report
 from scalecal.runs.grid import run_grid
 
@@ -228,6 +229,13 @@ def test_three_questions_are_answered_by_several_runs(runs, pages):
     assert [rows.count(f"sc-{badge}") for badge in BADGES] == list(
         facts["verdict"]["tally"].values()
     )
+    # One of the runs has two seeds: sentence and table state the same means.
+    assert {cell["n_seeds"] for cell in facts["cells"]} == {1, 2}
+    shown = [row_of(cell, cell["baseline"]) for cell in facts["cells"]]
+    for key in ("ece", "floor"):
+        ends = [number(end(row[key] for row in shown)) for end in (min, max)]
+        assert all(f'<td class="n">{value}</td>' in rows for value in ends)
+        assert " to ".join(dict.fromkeys(ends)) in facts["lead"][0]["text"]
 
 
 @pytest.mark.parametrize("name", ["compare", "audit", "both", "voted"])

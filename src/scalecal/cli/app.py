@@ -408,14 +408,15 @@ def check_run(out: Path, kind: str, names: Iterable[str], inputs: Iterable[Path 
     check_output_folder(out, kind=kind, names=[*names, "report.html"], inputs=inputs)
 
 
-def close_run(out: Path, names: list[str]) -> None:
-    """Write the report of a run folder, where its cases were kept, and say what was written."""
-    from scalecal.evaluation.folder import store_facts
+def close_run(out: Path, names: list[str], facts: Mapping[str, Any] | None = None) -> None:
+    """Write the report of a run folder, where its cases were kept, and say what was written.
+
+    `facts` are those of the run, so that they are not read again; those of several cells are read.
+    """
     from scalecal.report import write_report
 
     if "predictions.parquet" in names or "cells" in names:
-        store_facts(out)
-        write_report([out], out / "report.html")
+        write_report([out], out / "report.html", facts=facts)
         names = sorted([*names, "report.html"])
     say(f"\nWrote {listed(names)} to {out}")
 

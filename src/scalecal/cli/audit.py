@@ -162,7 +162,8 @@ def audit(
         title = None
         if len(files) > 1:
             title = f"Comparison of {result.predictions.dataset}"
-        close_run(out, write_run(out, result, kind="audit", title=title, **about))
+        written = write_run(out, result, kind="audit", title=title, **about)
+        close_run(out, written, result.facts)
     for failure in failed:
         complain(f"failed: {failure}")
     if failed:

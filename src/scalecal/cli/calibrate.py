@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -159,12 +159,14 @@ def calibrate(
     files = _files(result)
     if apply is not None:
         del files["calibrator.json"]  # it is where --apply found it
+    facts: Mapping[str, Any] | None = None
     if result.evaluation is None:
         with output_folder(out, kind="calibrate", inputs=inputs, replace=True) as folder:
             for name, text in files.items():
                 write_text(folder / name, text)
         names = list(files)
     else:
+        facts = result.evaluation.facts
         chosen = given(n_raters=n_raters, ties=ties, split=split, group_regex=group_regex)
         names = write_run(
             out,
@@ -178,7 +180,7 @@ def calibrate(
             files=files,
             inputs=inputs,
         )
-    close_run(out, names)
+    close_run(out, names, facts)
     if apply is None:
         saved = out / "calibrator.json"
         say(f"For new cases: scalecal calibrate NEW.csv --apply {saved} --out DIR")
@@ -240,9 +242,10 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
     say(example(result.judged.facts))
     cell = result.judged.predictions
     cell = replace(cell, meta={**cell.meta, "dataset": {"data": data.images}})
+    evaluation = replace(result.judged, predictions=cell)
     names = write_run(
         out,
-        replace(result.judged, predictions=cell),
+        evaluation,
         kind="demo",
         command=sys.argv,
         notes=[*data.cases.notes, *result.notes],
@@ -250,7 +253,7 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
         title=TITLE,
         files=_files(result),
     )
-    close_run(out, names)
+    close_run(out, names, evaluation.facts)
     say(
         f"\nThe page, with images: {out / 'report.html'} (to open it: scalecal report {out} --open)"
     )

@@ -155,6 +155,7 @@ def reproduce(
     From images (--data), from features (--features), or with neither from the embedded nodules and
     simulated stand-ins. A run that was stopped continues where it was.
     """
+    from scalecal.evaluation.folder import store_facts
     from scalecal.paper import reproduction
     from scalecal.paper.claims import claims_table
     from scalecal.probes.methods import find_method
@@ -221,6 +222,8 @@ def reproduce(
     say(claims_table(outcome.claims))
     for note in outcome.notes:
         say(f"Note: {note}")
+    # Its cells were written one by one, by several processes.
+    store_facts(out)
     close_run(out, ["cells", "claims.json", "figures", "results.csv", "run.json", "tables"])
 
 

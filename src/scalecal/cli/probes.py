@@ -386,7 +386,7 @@ def compare(
         fingerprint=data.fingerprint,
         inputs=inputs,
     )
-    close_run(out, names)
+    close_run(out, names, evaluation.facts)
 
 
 @command(

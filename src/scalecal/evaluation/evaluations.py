@@ -77,6 +77,14 @@ class Evaluation:
         """Everything any display shows, as ``facts.json`` holds it; undefined numbers are None."""
         return dict(plain(self.core | self._more()))
 
+    @cached_property
+    def diagrams(self) -> Facts:
+        """Facts of the reliability diagrams of the audited methods."""
+        if "reliability" in self.core:
+            return self.core
+        # A notebook shows the diagrams alone: the other facts may take longer than the audit.
+        return dict(plain(_diagrams(self.audits)))
+
     @property
     def audit(self) -> Audit:
         """Numbers of the method that the verdict is about."""
@@ -216,7 +224,7 @@ class Evaluation:
         """Draw a reliability diagram per stratum, with counts and consistency bars."""
         from scalecal.report import audit_drawing
 
-        return audit_drawing(self.audit).figure()
+        return audit_drawing(self).figure()
 
 
 def extract(core: Facts, method: str, audit: Audit) -> dict[str, Any]:

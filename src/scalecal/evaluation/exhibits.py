@@ -68,10 +68,10 @@ SPLITS_LISTED = 12
 """Cases listed whose panel is most likely to split."""
 
 
-def reliability_facts(audit: Audit, most: int | None = None) -> list[Row]:
+def reliability_facts(audit: Audit) -> list[Row]:
     """One panel per stratum of the audited seed: bins, counts, consistency bars, null."""
     panels = []
-    for row in audit.shown_rows[:most]:
+    for row in audit.shown_rows:
         if not row["n"]:
             continue
         panel = {"stratum": row["name"], **{k: row[k] for k in ("n", "ece", "floor")}}

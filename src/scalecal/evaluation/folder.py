@@ -165,12 +165,9 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
             ending = f"_{method.replace('/', '_')}"
         write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, method, audit)))
         write_csv(decision_frame(audit), folder / f"decision{ending}.csv")
-        # Diagrams of the first strata, and of all cases against votes.
-        panels = [
-            *facts["reliability"][method][:MAX_PANELS],
-            *facts["vote_reliability"][method][:1],
-        ]
-        save_reliability(panels, evaluation.core, folder / f"reliability{ending}")
+        save_reliability(
+            first_panels(facts, method), evaluation.core, folder / f"reliability{ending}"
+        )
     if evaluation.results is None:
         write_csv(evaluation.to_frame(), folder / "audit.csv")
         return
@@ -178,6 +175,14 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
     write_csv(evaluation.table, folder / "comparison.csv")
     if facts["differences"]:
         write_csv(pd.DataFrame(facts["differences"]), folder / "differences.csv")
+
+
+def first_panels(facts: Mapping[str, Any], method: str) -> list[dict[str, Any]]:
+    """Reliability of a method in the first strata, and over all cases against votes.
+
+    Further strata are in the table: nobody compares more diagrams than stand side by side.
+    """
+    return [*facts["reliability"][method][:MAX_PANELS], *facts["vote_reliability"][method][:1]]
 
 
 # Facts on disk
@@ -221,12 +226,16 @@ class _Facts(msgspec.Struct):
     paragraphs: list[str]
 
 
+class OutdatedFactsError(InputError):
+    """A folder has no facts of its present files, or those of an older form."""
+
+
 def read_facts(folder: str | Path) -> dict[str, Any]:
     """Return the facts of a run's folder as they were written; nothing is computed."""
     folder = Path(folder)
     file = folder / FACTS
     if not file.is_file():
-        raise InputError(f"no {FACTS} at {folder}. {_rewrite(folder)}")
+        raise OutdatedFactsError(f"no {FACTS} at {folder}. {_rewrite(folder)}")
     facts = read_document(file, dict[str, Any])
     head = check_document(file, facts, _Head)
     if head.schema != SCHEMA:
@@ -234,12 +243,12 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
         if not head.schema:
             form = "no schema number"
         version = head.version or "another version"
-        raise InputError(
+        raise OutdatedFactsError(
             f"{file} has {form} (scalecal {version}), schema {SCHEMA} is expected. {_rewrite(folder)}"
         )
     check_document(file, facts, _Facts)
     if not is_own(file) or head.made_from != _hashes(folder):
-        raise InputError(
+        raise OutdatedFactsError(
             f"{file} was changed since it was written, or the cases beside it. {_rewrite(folder)}"
         )
     return facts
@@ -259,8 +268,8 @@ def _rewrite(folder: Path) -> str:
 def store_facts(folder: str | Path) -> None:
     """Evaluate the cells of a run that have no facts of their present files, and keep these."""
     for place in cell_folders(Path(folder)):
-        # Facts that may be shown are never computed again.
-        with contextlib.suppress(InputError):
+        # Facts that may be shown are never computed again; those of a newer scalecal are not replaced.
+        with contextlib.suppress(OutdatedFactsError):
             read_facts(place)
             continue
         cell = read_cell(place)
@@ -304,16 +313,19 @@ def read_runs(folders: Sequence[str | Path]) -> list[Run]:
     return [_read_run(Path(folder)) for folder in folders]
 
 
-def _read_run(folder: Path) -> Run:
+def _read_run(folder: Path, written: Mapping[str, Any] | None = None) -> Run:
     places = cell_folders(folder)
     if not places:
         raise InputError(
             f"no run at {folder}: expected cases.parquet and predictions.parquet there, or below "
             "cells/. Run scalecal audit, calibrate, compare, reproduce or demo with --out first"
         )
-    # Facts of another version are refused first, in a line that names the command.
-    with in_file(str(folder)):
-        facts = {place: read_facts(place) for place in places}
+    if written is not None:
+        facts = {folder: dict(written)}
+    else:
+        # Facts of another version are refused first, in a line that names the command.
+        with in_file(str(folder)):
+            facts = {place: read_facts(place) for place in places}
     metas = {place: read_meta(place) for place in places}
     # Data with strata first: they are what a reader comes for.
     places.sort(key=lambda place: not facts[place]["strata"])
@@ -335,8 +347,16 @@ def _read_run(folder: Path) -> Run:
     )
 
 
-def report_facts(folders: Sequence[str | Path]) -> dict[str, Any]:
-    """Everything a report of these run folders says, JSON-able."""
+def report_facts(
+    folders: Sequence[str | Path], written: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Everything a report of these run folders says, JSON-able.
+
+    `written` are the facts of a single folder, where the command that wrote it still holds them.
+    """
+    if written is not None:
+        (folder,) = folders
+        return joined([_read_run(Path(folder), written)])
     return joined(read_runs(folders))
 
 

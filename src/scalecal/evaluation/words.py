@@ -859,8 +859,12 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
         everywhere = "Where not?"
     elif set(badges) == {"good"}:
         calibrated = "All are"
-    rows = [cell["audits"][cell["baseline"]]["rows"][0] for cell in cells]
+    # Means over seeds, as in the table of models below.
+    rows = [row_of(cell, cell["baseline"]) for cell in cells]
     errors, floors = ([row[key] for row in rows] for key in ("ece", "floor"))
+    overall = "Overall ECE"
+    if any(cell["judged"] != cell["baseline"] for cell in cells):
+        overall += " before recalibration"
     failing, helped = {}, {}
     for cell in cells:
         parts = [name for name in cell["verdict"]["failing"] if name != "overall"]
@@ -882,8 +886,8 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
         }
     todo = {
         "question": "What to do?",
-        "heading": "No method improves significantly",
-        "text": "No method improves any model significantly.",
+        "heading": "No method is recommended",
+        "text": "None improves any model significantly.",
     }
     if helped:
         todo |= {
@@ -894,8 +898,7 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
         {
             "question": "Are they calibrated?",
             "heading": calibrated,
-            "text": f"Overall ECE is {_range(errors)} (of each model's first seed); calibrated models "
-            f"would show {_range(floors)}.",
+            "text": f"{overall} is {_range(errors)}; calibrated models would show {_range(floors)}.",
         },
         where,
         todo,

@@ -23,8 +23,7 @@ from markupsafe import Markup
 from scalecal.checks import InputError
 from scalecal.datasets.decoding import IMAGE_FORMATS
 from scalecal.evaluation import texts
-from scalecal.evaluation.exhibits import reliability_facts, vote_reliability
-from scalecal.evaluation.folder import MAX_PANELS, report_facts
+from scalecal.evaluation.folder import first_panels, report_facts
 from scalecal.evaluation.words import (
     AGREEMENT,
     judge_of,
@@ -34,7 +33,7 @@ from scalecal.evaluation.words import (
     softening_remark,
     voted_sentence,
 )
-from scalecal.io.store import check_output_file, plain, write_file, written_by
+from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
@@ -42,7 +41,6 @@ from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum
 from scalecal.report.svg import Drawing
 
 if TYPE_CHECKING:
-    from scalecal.evaluation.audits import Audit
     from scalecal.evaluation.evaluations import Evaluation
 
 MAX_BYTES = 1_000_000
@@ -350,7 +348,7 @@ def _clearest(cell: Row) -> float:
 
 
 def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
-    """The diagram and the cases beside the verdict: of the audited seed, like all of the first screen."""
+    """The diagram and the cases beside the verdict, of the seed that is tested."""
     cell = min(cells, key=_clearest)
     view: View = {
         "whose": "",
@@ -530,7 +528,11 @@ def asset(name: str) -> Markup:
 
 
 def write_report(
-    runs: Sequence[str | Path], out: str | Path, *, images: Path | None = None
+    runs: Sequence[str | Path],
+    out: str | Path,
+    *,
+    images: Path | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write one self-contained page on one or several run folders of any kind.
 
@@ -543,6 +545,8 @@ def write_report(
     images
         Folder that the cases' paths start from, for thumbnails and links; by default the folder
         that the run names.
+    facts
+        Facts of the only run, where they are still in memory; by default they are read.
 
     Returns
     -------
@@ -555,11 +559,15 @@ def write_report(
         # The report in a run's own folder belongs to the run, which makes it anew when it is run again.
         kind = written_by(out.parent / "run.json") or kind
     check_output_file(out, kind=kind, inputs=inputs)
-    facts = report_facts(runs)
+    page = report_facts(runs, facts)
+    for cell in page["cells"]:
+        # Links and thumbnails are added to cases: not to those of an evaluation that is in use.
+        for name in _CASE_LISTS:
+            cell[name] = [dict(case) for case in cell[name]]
     if images is not None:
-        check_images(images, [case["path"] for cell in facts["cells"] for case in _listed(cell)])
+        check_images(images, [case["path"] for cell in page["cells"] for case in _listed(cell)])
     thumbnails = 0
-    for cell in facts["cells"]:
+    for cell in page["cells"]:
         room = MAX_BYTES_WITH_IMAGES - MAX_BYTES - thumbnails
         folder = images or cell["images"]
         used, cell["image_note"] = add_images(_listed(cell), folder, out, max_bytes=room)
@@ -567,7 +575,7 @@ def write_report(
     text = ""
     # Cases go before models: a reader misses a model more than its sixth case.
     for max_cases, max_models in DETAILS:
-        text = _page(facts, max_cases, max_models)
+        text = _page(page, max_cases, max_models)
         if len(text.encode("utf-8", "backslashreplace")) - thumbnails <= MAX_BYTES:
             break
     write_file(out, text, kind=kind, inputs=inputs)
@@ -607,17 +615,11 @@ def _shortened(cell: Mapping[str, Any], max_cases: int) -> dict[str, Any]:
 # An audit in a notebook
 
 
-def _audit_panels(audit: Audit) -> list[dict[str, Any]]:
-    """Facts of the first strata's diagrams, and of that against votes."""
-    # Further strata are in the table: nobody compares more diagrams than stand side by side.
-    panels = [*reliability_facts(audit, MAX_PANELS), *vote_reliability(audit)[:1]]
-    return [dict(panel) for panel in plain(panels)]
-
-
-def audit_drawing(audit: Audit) -> Drawing:
+def audit_drawing(evaluation: Evaluation) -> Drawing:
     """Return the reliability diagrams of an audit in a row, for `Evaluation.plot`."""
+    audit = evaluation.audit
     return figures.reliability_row(
-        _audit_panels(audit),
+        first_panels(evaluation.diagrams, evaluation.core["judged"]),
         agreement=audit.meta["strata"] == "agreement",
         event=audit.meta["event"],
         role="accent",
@@ -633,7 +635,7 @@ def audit_html(evaluation: Evaluation) -> str:
     audit = evaluation.audit
     agreement = audit.meta["strata"] == "agreement"
     panels = []
-    for panel in _audit_panels(audit):
+    for panel in first_panels(evaluation.diagrams, evaluation.core["judged"]):
         title = figures.stratum_title(panel["stratum"], agreement)
         if "votes" in panel:
             title = "one reader’s vote"
@@ -680,9 +682,16 @@ def check_images(folder: str | Path, paths: Iterable[str | None]) -> None:
         )
 
 
+_CASE_LISTS = ("confident_errors", "cases", "splits")
+"""Facts that list cases, the first screen's before the others."""
+
+
 def _listed(cell: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every case that a page names, the first screen's before the others."""
-    return [*cell["confident_errors"], *cell["cases"], *cell["splits"]]
+    """Every case that a page names."""
+    cases = []
+    for name in _CASE_LISTS:
+        cases += cell[name]
+    return cases
 
 
 def add_images(
