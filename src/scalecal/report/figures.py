@@ -497,7 +497,7 @@ def _interval_plot(
     anchor = "start"
     if frame.x(0.0) > left + frame.width / 2:
         anchor = "end"
-    sheet.text(frame.x(0.0), top - 13, f"{baseline}, uncalibrated", anchor=anchor, fill="before")
+    sheet.text(frame.x(0.0), top - 13, f"{baseline} (baseline)", anchor=anchor, fill="before")
     for i, line in enumerate(lines):
         _draw_line(frame, line, top + (i + 0.5) * step)
     if title.startswith("change"):
