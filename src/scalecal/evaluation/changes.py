@@ -157,7 +157,9 @@ def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
     the tested metrics (over all cases and in strata apart) and is NaN for the others.
     """
     out: list[Row] = []
-    families: dict[bool, list[Row]] = {True: [], False: []}
+    # Over all cases and in strata apart: many strata must not cost the whole its power.
+    over_all: list[Row] = []
+    in_strata: list[Row] = []
     for model in cell.methods:
         if model == cell.baseline:
             continue
@@ -183,9 +185,11 @@ def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
                 out.append(row)
                 if METRICS[metric].tested:
                     row["p_holm"] = _tail(resampled, change.p_cases, change.units)
-                    families[stratum == "overall"].append(row)
-    # Over all cases and in strata apart: many strata must not cost the whole its power.
-    for rows in families.values():
+                    if stratum == "overall":
+                        over_all.append(row)
+                    else:
+                        in_strata.append(row)
+    for rows in (over_all, in_strata):
         adjusted = holm([row["p_holm"] for row in rows] or [float("nan")])
         for row, p in zip(rows, adjusted, strict=False):
             row["p_holm"] = float(p)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,16 +56,26 @@ def entropy(probs: Float) -> Float:
     return entropy_term(Sample(np.zeros(0), probs))
 
 
-Samples = tuple[Sample, Sample | None]
-"""What labels judge, and what votes judge (None without votes): a metric's `votes` is its place."""
+class Samples(NamedTuple):
+    """What labels judge, and what votes judge (None without votes)."""
+
+    by_labels: Sample
+    by_votes: Sample | None
+
+    def judged_by(self, metric: metrics.Metric) -> Sample | None:
+        """The sample that a metric is computed from."""
+        if metric.votes:
+            return self.by_votes
+        return self.by_labels
 
 
 def samples_of(y: Int, part: Answers, votes: Int | None, **about: Any) -> Samples:
     """Return what judges some answers; `about` as `scalecal.metrics.arguments.Sample`."""
     by_labels = label_sample(y, part.p, **about)
     if votes is None:
-        return by_labels, None
-    return by_labels, Sample(np.zeros(0), part.vote_p, votes=votes, rho=part.rho, **about)
+        return Samples(by_labels, None)
+    by_votes = Sample(np.zeros(0), part.vote_p, votes=votes, rho=part.rho, **about)
+    return Samples(by_labels, by_votes)
 
 
 def samples_in(
@@ -95,11 +105,11 @@ def score(
     `brief` leaves out what is not `cheap`; `splits` asks for the scores of split panels. Cases with
     importance weights have the floor of ECE given.
     """
-    by_labels, _ = samples
+    by_labels = samples.by_labels
     nan = float("nan")
     out = {"n": (float(len(by_labels.p)), nan)}
     for metric in metrics.METRICS.values():
-        sample = samples[metric.votes]
+        sample = samples.judged_by(metric)
         left_out = (brief and not metric.cheap) or (not splits and not metric.per_stratum)
         if sample is None or not metric.compared or left_out:
             continue
