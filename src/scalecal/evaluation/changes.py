@@ -241,7 +241,8 @@ def recovered(cell: Predictions, drawn: Resampled, method: str) -> Row:
 
 # What votes would buy: the panel by number of voted cases, and what an error of kappa would cost
 
-READS = ("panel", "single")
+READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
+"""Who reads a voted case, and how this is said."""
 
 
 Losses = dict[str, Float]
@@ -452,7 +453,7 @@ def _softened(
 
 
 def with_softened(
-    cell: Predictions, methods: Iterable[str], *, baseline: str = "none"
+    cell: Predictions, methods: Iterable[str], *, baseline: str = BASELINE
 ) -> Predictions:
     """Return the cell with the baseline softened to each method's mean entropy, seed by seed."""
     more: dict[tuple[str, int], Answers] = {}

@@ -409,7 +409,7 @@ class Resampled:
         method: str,
         reference: str,
         *,
-        baseline: str = "none",
+        baseline: str = BASELINE,
         stratum: str = "low",
         metric: str = "ece",
         encoders: Sequence[str] | None = None,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.changes import READS
 from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.words import judge_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
@@ -535,9 +536,6 @@ def _draw_line(frame: Frame, line: Line, y: float) -> None:
 
 
 # What votes would buy
-
-READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
-"""Kinds of reads in words."""
 
 
 def voted_points(cell: Row) -> list[dict[str, Any]]:
