@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 RESULT_COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
 
-LEAST_DRAWS = 40
+MIN_DRAWS = 40
 """Draws that each of several seeds has at least for its null."""
 
 Nulls = Mapping[int, Mapping[str, Float]]
@@ -137,10 +137,10 @@ def draw_nulls(
 
     Overall the labels are drawn from the predictions. In strata the selection-aware null is drawn,
     since agreement and label come from the same votes. Labels of one group go together. Seeds share
-    `n_resamples`, `LEAST_DRAWS` at least to each.
+    `n_resamples`, `MIN_DRAWS` at least to each.
     """
     seeds, strata = cell.seeds(method), cell.cases.with_strata(cell.stratum_names).strata
-    share = max(min(n_resamples, LEAST_DRAWS), -(-n_resamples // len(seeds)))
+    share = max(min(n_resamples, MIN_DRAWS), -(-n_resamples // len(seeds)))
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": share, "seed": seed}
     out = {}
     for trained in seeds:
