@@ -41,7 +41,7 @@ LIBRARIES = (
     *("pyarrow.parquet", "scipy.optimize", "scipy.stats", "sklearn.linear_model", "torchvision"),
 )
 TICK = 1.0 / os.sysconf("SC_CLK_TCK")
-MOST_KILLS = 8  # of one run, before it is left alone
+MAX_KILLS = 8  # of one run, before it is left alone
 
 TILES = "folder:{inputs}/tiles"
 EXTRACT = f"extract {TILES} efficientnet-lite0 --device cpu --batch-size 2 --shard-rows 4"
@@ -206,7 +206,7 @@ class Trial:
         """Kill a run a few times and let it come to its end; a faulty one is kept and named."""
         folder, log = self._new_folder(str(self.count.finished + self.count.failed))
         began = time.monotonic()
-        for _ in range(rng.integers(1, MOST_KILLS + 1)):
+        for _ in range(rng.integers(1, MAX_KILLS + 1)):
             moment = rng.uniform(0.0, self._computed)
             if not kill(start(self._arguments, folder, log), moment):
                 break

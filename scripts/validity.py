@@ -42,7 +42,7 @@ FORESEEN = "votes by difficulty, p_split"
 LIMITS = {REJECTED: (0.0, 0.07), COVERED: (0.92, 1.0), FOUND: (0.0, 1.0)}
 """Between which rates a table's numbers must lie, Monte Carlo error apart."""
 
-LEAST_FOUND = {
+MIN_FOUND = {
     ("977 cases, logits times 1.5", "Cox"): 0.9,
     ("98 groups of 10, logits times 1.5", "Cox"): 0.9,
     ("977 cases, blind to difficulty", "votes by difficulty, p_split"): 0.9,

@@ -21,6 +21,7 @@ from scalecal import cli, metrics, smoothing, synthesis, votes
 from scalecal.calibrators.panels import PanelCalibrator
 from scalecal.features import load_features
 from scalecal.panel import reader_logit
+from tests.datasets.trees import make_mhist
 from tests.features.made import write_tiles
 
 pytestmark = [
@@ -108,6 +109,8 @@ def run(tmp_path, monkeypatch, capsys):
     ids = [f"case {i}" for i in range(N)]
     frame = pd.DataFrame({"id": ids, "p": data["p"], "label": data["y"]})
     frame.assign(group=[f"patient {i // 2}" for i in range(N)]).to_csv("p.csv", index=False)
+    counts = {"votes": data["votes"], "n_raters": M}
+    frame.assign(**counts).to_csv("counts.csv", index=False)
     frame.assign(split=np.resize(["train", "test"], N)).to_csv("split.csv", index=False)
     rows = [(ids[i], f"reader {j}", int(j < data["votes"][i])) for i in range(N) for j in range(M)]
     pd.DataFrame(rows, columns=["id", "rater", "label"]).to_csv("votes.csv", index=False)
@@ -144,6 +147,9 @@ def test_audit(run):
     assert code == 0
     assert '"n": 60' in out
     assert json.loads(out)["strata"][0]["n"] == N
+    code, out, _ = run("audit", "counts.csv", "--json", *FEW)
+    assert code == 0
+    assert json.loads(out)["strata"][0]["n_votes"] == N * M
     code, out, _ = run("audit", "split.csv", "--split", "test", *FEW, "--json")
     assert json.loads(out)["strata"][0]["n"] == N // 2
 
@@ -195,11 +201,24 @@ def test_extract(run, engine):
     assert len(load_features("features").X) == len(files)
 
 
-def test_the_demo_and_a_known_data_set_are_commands(run):
-    for line in (("demo", "--help"), ("extract", "mhist", "efficientnet-lite0", "--help")):
-        code, out, _ = run(*line)
-        assert code == 0
-        assert "--out" in out
+def test_extract_a_known_data_set(run):
+    make_mhist(Path("mhist"), 6)
+    line = ("extract", "mhist", "efficientnet-lite0", "--data", "mhist", "--out", "features")
+    # A few small images stand for the data set; weights are random, for none are at hand.
+    code, _, err = run(*line, "--partial", "--weights", "random", "--device", "cpu")
+    assert code == 0, err
+    features = load_features("features")
+    assert len(features.X) == len(features.table["id"]) == 6
+    assert "n_raters" in features.table
+
+
+def test_demo(run):
+    code, out, err = run("demo", "--out", "demo")
+    assert code == 0, err
+    assert out
+    assert Path("demo/report.html").stat().st_size <= 2_000_000
+    assert {"id", "p", "p_reader"} <= set(pd.read_csv("demo/predictions.csv"))
+    assert isinstance(json.loads(Path("demo/calibrator.json").read_text())["chosen"], str)
 
 
 def test_exit_codes(run, monkeypatch):

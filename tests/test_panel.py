@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import betainc, expit, log_softmax, logit, softmax
 from scipy.stats import betabinom, binom, dirichlet_multinomial, kstest
 
-from scalecal.checks import MOST_RHO, InputError
+from scalecal.checks import MAX_RHO, InputError
 from scalecal.panel import (
     Panel,
     _Objective,
@@ -33,7 +33,7 @@ RHOS = [0.0, 1e-6, 0.05, 0.3, 0.8, 0.99]
 SIZES = [1, 2, 3, 4, 7, 8, 51]
 
 logits = st.floats(-20, 20)
-rhos = st.floats(0, MOST_RHO)
+rhos = st.floats(0, MAX_RHO)
 sizes = st.integers(1, 51)
 
 
@@ -101,7 +101,7 @@ class TestLaw:
         )
 
     def test_readers_who_always_agree(self):
-        pmf = np.exp(vote_log_pmf([1.0], MOST_RHO, 7))[0]
+        pmf = np.exp(vote_log_pmf([1.0], MAX_RHO, 7))[0]
         np.testing.assert_allclose(pmf[[0, -1]], [expit(-1), expit(1)], atol=0.02)
         assert pmf[1:-1].sum() < 0.05
 
@@ -241,7 +241,7 @@ class TestTwoClasses:
 
     def test_full_correlation_is_nearly_the_identity(self):
         z = np.linspace(-6, 6, 25)
-        np.testing.assert_allclose(reader_logit(z, MOST_RHO, 7), z, rtol=0.01)
+        np.testing.assert_allclose(reader_logit(z, MAX_RHO, 7), z, rtol=0.01)
 
     @given(logits, rhos, st.integers(1, 25))
     def test_even_panels_are_the_odd_one_below(self, z, rho, half):
@@ -570,7 +570,7 @@ class TestFit:
         y = (np.random.default_rng(1).random(2000) < expit(z)).astype(float)
         panel = fit_panel(z, votes=7 * y, n_raters=7)
         assert panel.rho > 0.97
-        assert panel.rho_high == MOST_RHO
+        assert panel.rho_high == MAX_RHO
 
     @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
     @pytest.mark.parametrize("agreed", [True, False])
@@ -579,7 +579,7 @@ class TestFit:
         y = (base > 0).astype(float)
         k = np.where(np.arange(200) < 50, 7 * y if agreed else 1 + 4 * y, np.nan)
         panel = fit_panel(scale * base, y, k, 7)
-        assert 0 <= panel.rho_low <= panel.rho <= panel.rho_high <= MOST_RHO
+        assert 0 <= panel.rho_low <= panel.rho <= panel.rho_high <= MAX_RHO
         assert np.isfinite(panel.reader_logit(scale * base)).all()
 
     @pytest.mark.validity
@@ -769,7 +769,7 @@ class TestSummary:
         assert low.rho == 0
         assert "rho is 0" in low.note
         high = fit_panel_from_summary(z, y, 7, 1.0)
-        assert high.rho == MOST_RHO
+        assert high.rho == MAX_RHO
         assert "higher than" in high.note
 
     def test_labels_of_panels_of_different_sizes(self):

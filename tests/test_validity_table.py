@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 SCRIPT = runpy.run_path(str(Path(__file__).parent.parent / "scripts" / "validity.py"))
-CHECKS, LIMITS, LEAST_FOUND = (SCRIPT[key] for key in ("CHECKS", "LIMITS", "LEAST_FOUND"))
+CHECKS, LIMITS, MIN_FOUND = (SCRIPT[key] for key in ("CHECKS", "LIMITS", "MIN_FOUND"))
 SLOW = os.environ.get("SCALECAL_SLOW") == "1"
 RUNS = 1000 if SLOW else 15
 QUICK = (
@@ -33,13 +33,13 @@ def test_rates_are_within_their_limits(name):
         if IGNORED in column:
             continue
         low, high = LIMITS[table]
-        low = max(low, LEAST_FOUND.get((name, column), 0.0))
+        low = max(low, MIN_FOUND.get((name, column), 0.0))
         errors = [np.sqrt(end * (1 - end) / RUNS) for end in (low, high)]
         assert low - 3.5 * errors[0] <= rate <= high + 3.5 * errors[1], (table, column)
 
 
 def test_what_must_be_found_is_measured():
-    for check, column in LEAST_FOUND:
+    for check, column in MIN_FOUND:
         found = SCRIPT["rates"](CHECKS[check], 1)
         assert (SCRIPT["FOUND"], column) in found
 

@@ -633,7 +633,7 @@ SUM_TOLERANCE = 1e-4
 MAX_VOTES = 1_000_000_000
 """More readers of one case than there can be."""
 
-MOST_RHO = 0.99
+MAX_RHO = 0.99
 """The largest correlation of readers considered: at 1 all agree and nothing is left to estimate."""
 
 

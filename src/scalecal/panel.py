@@ -41,7 +41,7 @@ from scipy.special import (
 )
 
 from scalecal.checks import (
-    MOST_RHO,
+    MAX_RHO,
     Float,
     InputError,
     Int,
@@ -74,9 +74,9 @@ _BLOCK = 8192
 
 def check_rho(rho: float) -> float:
     """Return a correlation in [0, 0.99] as a float."""
-    value = check_number(rho, "rho", f"lie in [0, {MOST_RHO}]")
-    if not 0.0 <= value <= MOST_RHO:
-        raise InputError(f"rho must lie in [0, {MOST_RHO}], got {rho!r}")
+    value = check_number(rho, "rho", f"lie in [0, {MAX_RHO}]")
+    if not 0.0 <= value <= MAX_RHO:
+        raise InputError(f"rho must lie in [0, {MAX_RHO}], got {rho!r}")
     return value
 
 
@@ -835,7 +835,7 @@ class _StoredPanel(msgspec.Struct, forbid_unknown_fields=True):
 
     intercept: float | list[float]
     slope: _Above0
-    rho: Annotated[float, msgspec.Meta(ge=0.0, le=MOST_RHO)] | None
+    rho: Annotated[float, msgspec.Meta(ge=0.0, le=MAX_RHO)] | None
     panel_size: Annotated[int, msgspec.Meta(ge=1)] | None
     shift: float | list[float]
     voted: tuple[float, _Above0] | None
@@ -953,8 +953,8 @@ class _Objective:
 
     def __call__(self, theta: Float) -> tuple[float, Float]:
         rho = float(expit(theta[2]))
-        value, gradient = self.log_likelihood(theta[0], theta[1], min(rho, MOST_RHO))
-        if rho < MOST_RHO:
+        value, gradient = self.log_likelihood(theta[0], theta[1], min(rho, MAX_RHO))
+        if rho < MAX_RHO:
             gradient[2] *= rho * (1.0 - rho)
         else:
             gradient[2] = 0.0
@@ -1095,7 +1095,7 @@ def fit_panel(
     rough[2, 2] = 1.0 / (1.0 + 0.1 * weight[m > 1].sum())
     theta, _ = _minimise(objective, np.array([0.0, 0.0, logit(PRIOR_RHO[0])]), rough)
     covariance = _covariance(objective, theta)
-    rho = float(min(expit(theta[2]), MOST_RHO))
+    rho = float(min(expit(theta[2]), MAX_RHO))
     low = high = float("nan")
     if interval:
         low, high = _profile(objective, theta, covariance)
@@ -1237,7 +1237,7 @@ def _covariance(objective: _Objective, theta: Float, step: float = 1e-4) -> Floa
 
 _DROP = 1.920729
 """Half the 95 % quantile of chi-square with one degree of freedom."""
-_LOGIT_RHO = (-9.0, float(logit(MOST_RHO)))
+_LOGIT_RHO = (-9.0, float(logit(MAX_RHO)))
 
 
 def _profile(objective: _Objective, theta: Float, covariance: Float | None) -> tuple[float, float]:
@@ -1261,7 +1261,7 @@ def _profile(objective: _Objective, theta: Float, covariance: Float | None) -> t
 def _interval(excess: Callable[[float], float], centre: float, sd: float) -> tuple[float, float]:
     """Correlations on both sides of `centre`, in logits, where `excess` passes zero."""
     ends = []
-    for side, bound, open_end in zip((-1.0, 1.0), _LOGIT_RHO, (0.0, MOST_RHO), strict=True):
+    for side, bound, open_end in zip((-1.0, 1.0), _LOGIT_RHO, (0.0, MAX_RHO), strict=True):
         far, step = float(np.clip(centre, *_LOGIT_RHO)), 2.0 * sd
         while far != bound:
             near, far = far, side * min(side * (far + side * step), side * bound)
@@ -1334,7 +1334,7 @@ def _fit_classes(
     chosen = labels[other].astype(np.int64)[:, None]
 
     def loss(logit_rho: float) -> float:
-        rho = min(float(expit(logit_rho)), MOST_RHO)
+        rho = min(float(expit(logit_rho)), MAX_RHO)
         log_p = reader_of(q[voted], rho, reference)
         value = float(weight[voted] @ count_log_law(counts[voted], log_p, rho))
         log_label = label_of(reader_of(q[other], rho, reference), rho, sizes[other])
@@ -1350,7 +1350,7 @@ def _fit_classes(
         )
         return float(best.x), float(best.fun)
 
-    rho = min(float(expit(least(posterior)[0])), MOST_RHO)
+    rho = min(float(expit(least(posterior)[0])), MAX_RHO)
     low = high = float("nan")
     if interval:
         centre, best = least(loss)
@@ -1443,10 +1443,10 @@ def fit_panel_from_summary(
     note = ""
     if excess(0.0) >= 0:
         rho, note = 0.0, "the features explain as much agreement as kappa states: rho is 0"
-    elif excess(MOST_RHO) <= 0:
-        rho, note = MOST_RHO, f"kappa is higher than a rho of {MOST_RHO} reaches"
+    elif excess(MAX_RHO) <= 0:
+        rho, note = MAX_RHO, f"kappa is higher than a rho of {MAX_RHO} reaches"
     else:
-        rho = float(brentq(excess, 0.0, MOST_RHO, xtol=1e-8))
+        rho = float(brentq(excess, 0.0, MAX_RHO, xtol=1e-8))
     a, b, shift, _ = solved(rho)
     panel = Panel(a, b, rho, reference, shift=shift, note=note)
     if share is None:

@@ -475,10 +475,8 @@ REPLACED = {
 }
 """Commands of the last release, one with the option that made it another, and what replaces them."""
 
-_OF_IMAGES = {
-    "--cache": "unpack PatchCamelyon by gunzip *.h5.gz",
-    "--key": "a table names image files, so write the images of an array to files",
-}
+_NO_CACHE = "unpack PatchCamelyon by gunzip *.h5.gz"
+_NO_KEY = "a table names image files, so write the images of an array to files"
 _FINETUNE = (
     *("--alpha", "--brightness", "--cache", "--classes", "--contrast", "--decay", "--epsilon"),
     *("--flips", "--group-regex", "--hue", "--keep", "--key", "--magnification", "--mean"),
@@ -488,8 +486,10 @@ _FINETUNE = (
 )
 
 REMOVED = {
-    **{f"check {option}": instead for option, instead in _OF_IMAGES.items()},
-    **{f"extract {option}": instead for option, instead in _OF_IMAGES.items()},
+    "check --cache": _NO_CACHE,
+    "check --key": _NO_KEY,
+    "extract --cache": _NO_CACHE,
+    "extract --key": _NO_KEY,
     "extract --exact": "images resized on a card have the pixels of Pillow, so leave it out",
     "extract --precision fp8": "--precision bf16 is the fastest",
     "reproduce --datasets simulated": "run python -m studies.simulation in a copy of the repository",
@@ -501,15 +501,15 @@ REMOVED = {
 
 def _check_arguments(arguments: Sequence[str]) -> None:
     """Fail at what the last release had, with its new spelling, and at what no terminal can have sent."""
-    # A value may stand behind its option, or behind an equals sign.
-    words = [word for argument in arguments for word in argument.split("=", 1)]
-    ends = {old: f"was replaced: use {new}" for old, new in REPLACED.items()}
-    ends |= {old: f"was removed: {instead}" for old, instead in REMOVED.items()}
-    for old, end in ends.items():
+    # Words apart by a sign that none has: a value may follow its option after an equals sign too.
+    line = "\0".join(["", *arguments, ""]).replace("=", "\0")
+    for old in (*REPLACED, *REMOVED):
         name, *options = old.split()
-        runs = [words[i : i + len(options)] for i in range(len(words))]
-        if arguments[:1] == [name] and options in runs:
-            raise InputError(f"{old} {end}")
+        if arguments[:1] != [name] or "\0".join(["", *options, ""]) not in line:
+            continue
+        if old in REPLACED:
+            raise InputError(f"{old} was replaced: use {REPLACED[old]}")
+        raise InputError(f"{old} was removed: {REMOVED[old]}")
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         try:
             os.fsencode(argument)

@@ -42,7 +42,7 @@ from scalecal.metrics.reweighting import Reweighted
 from scalecal.panel import check_rho, count_classes
 from scalecal.votes import STRATA, check_sides, fleiss_kappa, krippendorff_alpha
 
-MOST_STRATA = 20
+MAX_STRATA = 20
 """Strata that text and pages show at most: those of most cases. Tests are adjusted for all."""
 
 
@@ -102,10 +102,10 @@ class Audit:
     @property
     def shown_rows(self) -> list[dict[str, Any]]:
         """Rows that text and pages show: `overall`, and the strata of most cases."""
-        if len(self.rows) <= MOST_STRATA + 1:
+        if len(self.rows) <= MAX_STRATA + 1:
             return self.rows
         size = [-row["n"] for row in self.rows[1:]]
-        kept = np.sort(np.argsort(size, kind="stable")[:MOST_STRATA]) + 1
+        kept = np.sort(np.argsort(size, kind="stable")[:MAX_STRATA]) + 1
         return [self.rows[0], *(self.rows[k] for k in kept)]
 
     @property
@@ -116,10 +116,10 @@ class Audit:
     @property
     def shown_notes(self) -> list[str]:
         """Notes for whoever sees `shown_rows` only: first that there are more, if so."""
-        if len(self.rows) <= MOST_STRATA + 1:
+        if len(self.rows) <= MAX_STRATA + 1:
             return self.notes
         folded = (
-            f"Of {len(self.rows) - 1:,} strata the {MOST_STRATA} of most cases are shown, and have decision "
+            f"Of {len(self.rows) - 1:,} strata the {MAX_STRATA} of most cases are shown, and have decision "
             "curves; verdict and tests use all of them, and audit.csv holds all (in Python "
             "Evaluation.to_frame())."
         )

@@ -157,7 +157,9 @@ def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
     the tested metrics (over all cases and in strata apart) and is NaN for the others.
     """
     out: list[Row] = []
-    families: dict[bool, list[Row]] = {True: [], False: []}
+    # Over all cases and in strata apart: many strata must not cost the whole its power.
+    over_all: list[Row] = []
+    in_strata: list[Row] = []
     for model in cell.methods:
         if model == cell.baseline:
             continue
@@ -183,9 +185,11 @@ def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
                 out.append(row)
                 if METRICS[metric].tested:
                     row["p_holm"] = _tail(resampled, change.p_cases, change.units)
-                    families[stratum == "overall"].append(row)
-    # Over all cases and in strata apart: many strata must not cost the whole its power.
-    for rows in families.values():
+                    if stratum == "overall":
+                        over_all.append(row)
+                    else:
+                        in_strata.append(row)
+    for rows in (over_all, in_strata):
         adjusted = holm([row["p_holm"] for row in rows] or [float("nan")])
         for row, p in zip(rows, adjusted, strict=False):
             row["p_holm"] = float(p)
@@ -237,7 +241,8 @@ def recovered(cell: Predictions, drawn: Resampled, method: str) -> Row:
 
 # What votes would buy: the panel by number of voted cases, and what an error of kappa would cost
 
-READS = ("panel", "single")
+READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
+"""Who reads a voted case, and how this is said."""
 
 
 Losses = dict[str, Float]
@@ -450,7 +455,7 @@ def _softened(
 
 
 def with_softened(
-    cell: Predictions, methods: Iterable[str], *, baseline: str = "none"
+    cell: Predictions, methods: Iterable[str], *, baseline: str = BASELINE
 ) -> Predictions:
     """Return the cell with the baseline softened to each method's mean entropy, seed by seed."""
     more: dict[tuple[str, int], Answers] = {}

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scalecal.cases import Factor, Predictions
+from scalecal.cases import BASELINE, Factor, Predictions
 from scalecal.checks import InputError, check_probs
 from scalecal.evaluation import changes, exhibits, texts, words
 from scalecal.evaluation.audits import Audit, audit_predictions, cases_of
 from scalecal.evaluation.candidates import NOTHING, try_candidates
 from scalecal.evaluation.cells import check_cell
 from scalecal.evaluation.gates import Condition, Failure, gate_failures
-from scalecal.evaluation.judging import JUDGES, judge, judged_choice, recommend
+from scalecal.evaluation.judging import JUDGES, Facts, judge, judged_choice, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
 from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
@@ -35,8 +35,6 @@ from scalecal.probes.methods import METHODS
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +66,12 @@ class Evaluation:
 
     predictions: Predictions
     audits: Mapping[str, Audit]
-    core: Facts
+    core: dict[str, Any]
     results: pd.DataFrame | None = None
-    _more: Callable[[], Facts] = field(default=dict, repr=False)
+    _more: Callable[[], dict[str, Any]] = field(default=dict, repr=False)
 
     @cached_property
-    def facts(self) -> Facts:
+    def facts(self) -> dict[str, Any]:
         """Everything any display shows, as ``facts.json`` holds it; undefined numbers are None."""
         return dict(plain(self.core | self._more()))
 
@@ -249,7 +247,7 @@ def extract(core: Facts, method: str, audit: Audit) -> dict[str, Any]:
     }
 
 
-def audit_facts(audit: Audit) -> Facts:
+def audit_facts(audit: Audit) -> dict[str, Any]:
     """What facts hold of one audited method, of the strata that are shown."""
     shown = {"overall", *audit.shown_strata}
     about = {
@@ -257,7 +255,7 @@ def audit_facts(audit: Audit) -> Facts:
         "foreseen": audit.predictions.only.p_split is not None,
         "reader": audit.meta.get("votes_judge") == "p_reader",
     }
-    facts: Facts = {
+    facts: dict[str, Any] = {
         "rows": audit.shown_rows,
         "difficulty": audit.difficulty,
         "references": [row for row in audit.references if row["stratum"] in shown],
@@ -419,7 +417,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     words.put_into_words(core)
 
     # What only the page shows is computed when it is asked for: in Python most audits are printed.
-    def more() -> Facts:
+    def more() -> dict[str, Any]:
         # Counts have no cases to list, and nothing to be compared with.
         if audit.units.times is not None:
             return _diagrams(made)
@@ -435,7 +433,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
 
 def _core_facts(
     whole: Predictions, audits: Mapping[str, Audit], options: Mapping[str, Any]
-) -> Facts:
+) -> dict[str, Any]:
     """What every evaluation says of itself."""
     cases, base = whole.cases, whole.baseline
     parts = [part for part in (whole.dataset, whole.encoder) if part]
@@ -596,7 +594,7 @@ def evaluate_files(predictions: Predictions, **options: Any) -> Evaluation:
     return evaluate(replace(predictions, dataset=called, meta=meta), **options)
 
 
-def _recommended(core: Facts) -> Facts | None:
+def _recommended(core: Facts) -> dict[str, Any] | None:
     """What is recommended of several methods: never a negative control, nor one trained on votes."""
     if core["kind"] == "calibration":
         return _of_calibration(core)
@@ -615,7 +613,7 @@ def _recommended(core: Facts) -> Facts | None:
     return recommend(losses, made, baseline=core["baseline"])
 
 
-def _of_calibration(core: Facts) -> Facts:
+def _of_calibration(core: Facts) -> dict[str, Any]:
     """What a calibration has chosen, judged as audit and compare judge it: by the method's own change.
 
     The change of `auto`, whose choice was made anew in every fold, stands in the table beside it.
@@ -625,7 +623,7 @@ def _of_calibration(core: Facts) -> Facts:
     if core["calibration"]["method"] == "auto":
         tried = len([m for m in core["methods"] if m not in (*NOTHING, "auto")])
     made = words.row_of(core, chosen)["changes"]
-    out: Facts = {}
+    out: dict[str, Any] = {}
     for answer, metric in JUDGES.items():
         out[answer] = None
         if metric in made:
@@ -655,7 +653,7 @@ def _method_facts(
     *,
     voted: changes.VotedCurve | None = None,
     advance: Callable[[float], object] = lambda _: None,
-) -> tuple[Facts, pd.DataFrame]:
+) -> tuple[dict[str, Any], pd.DataFrame]:
     """Facts by method: means over seeds, nulls, changes, softening, shares; and the results behind them."""
     nulls: dict[str, Nulls] = {}
     for method in whole.methods:
@@ -666,12 +664,12 @@ def _method_facts(
         else:
             nulls[method] = draw_nulls(whole, method, **options)
         advance(0.25 / len(whole.methods))
-    own_nulls = nulls.get("none") if whole.stratum_names else None
+    own_nulls = nulls.get(BASELINE) if whole.stratum_names else None
     results = score_cell(whole, nulls=own_nulls, **options)
     made = changes.paired_changes(whole, drawn)
     advance(0.25)
     rows = changes.method_rows(whole, results, nulls, made)
-    facts: Facts = {
+    facts: dict[str, Any] = {
         "rows": rows,
         "softening": {},
         "presets": {m: changes.preset_of(whole, m) for m in whole.methods},
@@ -682,7 +680,7 @@ def _method_facts(
     return facts, results
 
 
-def _diagrams(audits: Mapping[str, Audit]) -> Facts:
+def _diagrams(audits: Mapping[str, Audit]) -> dict[str, Any]:
     """What the reliability diagrams of the audited methods show."""
     return {
         "shown": list(audits),
@@ -691,7 +689,7 @@ def _diagrams(audits: Mapping[str, Audit]) -> Facts:
     }
 
 
-def _shown_facts(whole: Predictions, audits: Mapping[str, Audit], core: Facts) -> Facts:
+def _shown_facts(whole: Predictions, audits: Mapping[str, Audit], core: Facts) -> dict[str, Any]:
     """What figures and lists show of the audited methods."""
     shown, base, judged = list(audits), core["baseline"], core["judged"]
     both = exhibits.two_answers_method(whole, shown)

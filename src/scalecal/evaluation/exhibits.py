@@ -24,7 +24,7 @@ from scipy.special import logit
 
 from scalecal.calibrators.base import as_logits
 from scalecal.cases import Predictions, rows_of
-from scalecal.checks import MOST_RHO, Float, Int, as_rng
+from scalecal.checks import MAX_RHO, Float, Int, as_rng
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import PUBLISHED, VOTED, reweighted
 from scalecal.evaluation.changes import Row, null_band
@@ -116,7 +116,7 @@ def vote_correlation(share: Float, p: Float, m: Int, cell: Int, w: Float) -> flo
     alone, together = kept @ (variance / m), kept @ (variance * (1.0 - 1.0 / m))
     if together <= 0.0:
         return float("nan")
-    return float(np.clip((w @ centred**2 - alone) / together, 0.0, MOST_RHO))
+    return float(np.clip((w @ centred**2 - alone) / together, 0.0, MAX_RHO))
 
 
 def vote_bins(
@@ -179,7 +179,7 @@ def vote_bins(
     # Where no case tells how far its votes go together they are taken to agree.
     together = rho
     if np.isnan(rho):
-        together = MOST_RHO
+        together = MAX_RHO
     for size in np.unique(m).tolist():
         law = np.zeros((n_bins, size + 1))
         here = np.flatnonzero(m == size)

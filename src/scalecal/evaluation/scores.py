@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 RESULT_COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
 
-LEAST_DRAWS = 40
+MIN_DRAWS = 40
 """Draws that each of several seeds has at least for its null."""
 
 Nulls = Mapping[int, Mapping[str, Float]]
@@ -56,16 +56,26 @@ def entropy(probs: Float) -> Float:
     return entropy_term(Sample(np.zeros(0), probs))
 
 
-Samples = tuple[Sample, Sample | None]
-"""What labels judge, and what votes judge (None without votes): a metric's `votes` is its place."""
+class Samples(NamedTuple):
+    """What labels judge, and what votes judge (None without votes)."""
+
+    by_labels: Sample
+    by_votes: Sample | None
+
+    def judged_by(self, metric: metrics.Metric) -> Sample | None:
+        """The sample that a metric is computed from."""
+        if metric.votes:
+            return self.by_votes
+        return self.by_labels
 
 
 def samples_of(y: Int, part: Answers, votes: Int | None, **about: Any) -> Samples:
     """Return what judges some answers; `about` as `scalecal.metrics.arguments.Sample`."""
     by_labels = label_sample(y, part.p, **about)
     if votes is None:
-        return by_labels, None
-    return by_labels, Sample(np.zeros(0), part.vote_p, votes=votes, rho=part.rho, **about)
+        return Samples(by_labels, None)
+    by_votes = Sample(np.zeros(0), part.vote_p, votes=votes, rho=part.rho, **about)
+    return Samples(by_labels, by_votes)
 
 
 def samples_in(
@@ -95,11 +105,11 @@ def score(
     `brief` leaves out what is not `cheap`; `splits` asks for the scores of split panels. Cases with
     importance weights have the floor of ECE given.
     """
-    by_labels, _ = samples
+    by_labels = samples.by_labels
     nan = float("nan")
     out = {"n": (float(len(by_labels.p)), nan)}
     for metric in metrics.METRICS.values():
-        sample = samples[metric.votes]
+        sample = samples.judged_by(metric)
         left_out = (brief and not metric.cheap) or (not splits and not metric.per_stratum)
         if sample is None or not metric.compared or left_out:
             continue
@@ -127,10 +137,10 @@ def draw_nulls(
 
     Overall the labels are drawn from the predictions. In strata the selection-aware null is drawn,
     since agreement and label come from the same votes. Labels of one group go together. Seeds share
-    `n_resamples`, `LEAST_DRAWS` at least to each.
+    `n_resamples`, `MIN_DRAWS` at least to each.
     """
     seeds, strata = cell.seeds(method), cell.cases.with_strata(cell.stratum_names).strata
-    share = max(min(n_resamples, LEAST_DRAWS), -(-n_resamples // len(seeds)))
+    share = max(min(n_resamples, MIN_DRAWS), -(-n_resamples // len(seeds)))
     options: dict[str, Any] = {"n_bins": n_bins, "n_resamples": share, "seed": seed}
     out = {}
     for trained in seeds:
@@ -399,7 +409,7 @@ class Resampled:
         method: str,
         reference: str,
         *,
-        baseline: str = "none",
+        baseline: str = BASELINE,
         stratum: str = "low",
         metric: str = "ece",
         encoders: Sequence[str] | None = None,

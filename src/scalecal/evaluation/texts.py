@@ -10,7 +10,7 @@ import numpy as np
 
 from scalecal.evaluation import words
 from scalecal.evaluation.cells import PUBLISHED, VOTED
-from scalecal.evaluation.changes import READS, VotedCurve, changed_metrics, compared_metrics
+from scalecal.evaluation.changes import VotedCurve, changed_metrics, compared_metrics
 from scalecal.evaluation.judging import JUDGES, LEVEL, Facts, Row
 from scalecal.io.text import change_text, is_known, number, p_value
 from scalecal.metrics import COLUMNS, METRICS, Column, Metric
@@ -408,7 +408,7 @@ def tidy_results(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFram
     tidy = results.drop(columns=["dataset", "encoder"])
     published = tidy["method"] == PUBLISHED
     tidy["voted"] = pd.Series(pd.NA, tidy.index, dtype="Int64").mask(published, 0)
-    tidy["reads"] = pd.Series(None, tidy.index, dtype=object).mask(published, READS[0])
+    tidy["reads"] = pd.Series(None, tidy.index, dtype=object).mask(published, "panel")
     tidy["draw"] = tidy["voted"]
     if voted is None or not voted.scores:
         return tidy

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log, nan
 from typing import Any
 
+from scalecal.cases import BASELINE
 from scalecal.evaluation.candidates import NOTHING
 from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, Facts, Row, interval_sign
 from scalecal.io.text import (
@@ -454,7 +455,7 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
         if about["method"] != "auto":
             text = "This method was requested."
     gains = found["p_reader"]
-    if gains is not None and gains["method"] != "none":
+    if gains is not None and gains["method"] != BASELINE:
         text += f" p_reader is judged by votes: {_gain(gains)}."
     return heading, text
 

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, expit, logit
 
-from scalecal.checks import MOST_RHO, Float, Int, as_rng, check_weights
+from scalecal.checks import MAX_RHO, Float, Int, as_rng, check_weights
 from scalecal.inference.units import NORMAL_95, unit_interval
 from scalecal.metrics.arguments import as_table, read_counts, read_votes
 from scalecal.metrics.grouping import MIN_GROUPS, read_groups, too_few
@@ -334,7 +334,7 @@ class _Votes:
         if self.of_label and self.z.ndim == 2:
             xatol = 1e-2
         best = minimize_scalar(
-            loss, bounds=(0.0, MOST_RHO), method="bounded", options={"xatol": xatol}
+            loss, bounds=(0.0, MAX_RHO), method="bounded", options={"xatol": xatol}
         )
         if best.fun >= loss(0.0):
             return 0.0

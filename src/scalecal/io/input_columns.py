@@ -21,7 +21,7 @@ import numpy as np
 
 from scalecal.cases import Factor
 from scalecal.checks import (
-    MOST_RHO,
+    MAX_RHO,
     Float,
     InputError,
     Int,
@@ -105,8 +105,8 @@ class InputColumn:
 
 
 def _check_rho(values: Float, name: str) -> Float:
-    inside = (values >= 0.0) & (values <= MOST_RHO)
-    refuse(~inside, f"{name} must lie in [0, {MOST_RHO}]", values)
+    inside = (values >= 0.0) & (values <= MAX_RHO)
+    refuse(~inside, f"{name} must lie in [0, {MAX_RHO}]", values)
     return values
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, VOTED
+from scalecal.evaluation.changes import READS
 from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.words import judge_of, row_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
@@ -159,12 +160,16 @@ PANEL_WIDTH, PANEL_HEIGHT, PANEL_LEFT, PANEL_TOP = 240.0, 284.0, 40.0, 10.0
 HALVES = (0.0, 0.5, 1.0)
 
 AXES = {
-    (False, True): ("predicted probability", "share positive", "positive"),
-    (False, False): ("predicted probability", "share right", "right"),
-    (True, True): ("probability of a vote", "share of votes", "votes positive"),
-    (True, False): ("probability of a vote", "share of votes for it", "votes for it"),
+    ("labels", "positive class"): ("predicted probability", "share positive", "positive"),
+    ("labels", "top class is right"): ("predicted probability", "share right", "right"),
+    ("votes", "positive class"): ("probability of a vote", "share of votes", "votes positive"),
+    ("votes", "top class is right"): (
+        "probability of a vote",
+        "share of votes for it",
+        "votes for it",
+    ),
 }
-"""(against votes, two classes) -> axis across, axis up, and what a bin's share is a share of."""
+"""(what judges, event) -> axis across, axis up, and what a bin's share is a share of."""
 
 
 def calibrated(panel: Row) -> float | None:
@@ -189,7 +194,10 @@ def bin_tip(b: Row, share: str) -> str:
 
 def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0: float) -> None:
     frame = Frame(sheet, x0, y0, SIDE, SIDE)
-    across, up, share = AXES["votes" in panel, event == "positive class"]
+    judge = "labels"
+    if "votes" in panel:
+        judge = "votes"
+    across, up, share = AXES[judge, event]
     frame.levels(HALVES, "{:g}".format)
     sheet.line(frame.at(0, 0), frame.at(1, 1), stroke="quiet", dash="3 3")
     max_n = max(b["n"] for b in panel["bins"])
@@ -528,9 +536,6 @@ def _draw_line(frame: Frame, line: Line, y: float) -> None:
 
 
 # What votes would buy
-
-READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
-"""Kinds of reads in words."""
 
 
 def voted_points(cell: Row) -> list[dict[str, Any]]:

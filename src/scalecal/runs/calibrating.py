@@ -103,7 +103,7 @@ def answers(
     return answers_of(calibrator, logits, n_raters=n_raters, rows=rows)
 
 
-MOST_ERROR = 0.1
+MAX_ERROR = 0.1
 """Standard error of an AUC at chance above which it tells nothing about the labels."""
 
 USEFUL_AUC = 0.7
@@ -132,7 +132,7 @@ def chance_note(y: Int, logits: Float) -> str:
         return ""
     few = float(counts.min())
     error = float(np.sqrt((len(y) + 1) / (12 * few * (len(y) - few))))
-    if error > MOST_ERROR:
+    if error > MAX_ERROR:
         return ""
     value = metrics.auc(y, of_two(probabilities(logits)))
     low, high = value - NORMAL_95 * error, value + NORMAL_95 * error

@@ -47,7 +47,7 @@ from scalecal.votes import check_sides
 SHARES = (0.7, 0.1, 0.2)
 """Training, validation and test part where the data name none."""
 
-MOST_WIDENED = 3 << 30
+MAX_WIDENED = 3 << 30
 """Bytes up to which half-precision embeddings are kept in memory in single precision."""
 
 
@@ -444,7 +444,7 @@ def on_device(X: Any, device: str) -> Any:
     Half-precision rows are made single precision once, where that takes little memory: every batch of
     every probe would else do it again, at most of the cost of training.
     """
-    small = 4 * X.shape[0] * X.shape[1] <= MOST_WIDENED
+    small = 4 * X.shape[0] * X.shape[1] <= MAX_WIDENED
     if device == "cpu" and small and X.dtype == np.float16:
         return np.asarray(X, dtype=np.float32)
     if device == "cpu":

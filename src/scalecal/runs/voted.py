@@ -164,7 +164,7 @@ def case_losses(y: Int, part: Answers, counts: Int) -> Losses:
     out = {}
     for key in chosen(lambda metric: metric.main and metric.term is not None):
         metric = METRICS[key]
-        sample = samples[metric.votes]
+        sample = samples.judged_by(metric)
         assert metric.term is not None
         assert sample is not None
         out[key] = metric.term(sample)
