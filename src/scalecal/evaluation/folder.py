@@ -165,7 +165,9 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
             ending = f"_{method.replace('/', '_')}"
         write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, method, audit)))
         write_csv(decision_frame(audit), folder / f"decision{ending}.csv")
-        save_reliability(first_panels(facts, method), evaluation.core, folder / f"reliability{ending}")
+        save_reliability(
+            first_panels(facts, method), evaluation.core, folder / f"reliability{ending}"
+        )
     if evaluation.results is None:
         write_csv(evaluation.to_frame(), folder / "audit.csv")
         return
@@ -221,7 +223,7 @@ class _Facts(msgspec.Struct):
     rows: list[dict[str, Any]]
     verdict: dict[str, Any]
     lead: list[dict[str, str]]
-    paragraphs: list[str]
+    paragraphs: dict[str, str]
 
 
 class OutdatedFactsError(InputError):
@@ -381,6 +383,8 @@ def joined(runs: Sequence[Run]) -> dict[str, Any]:
     if len(runs) > 1:
         title = f"Comparison of {len(runs)} runs"
     if len(cells) > 1:
+        # Which models stand on one page is known only here. The badge allows for their number: Holm's
+        # correction of a p-value for each, all that is computed when runs are read.
         found, lead = words.tally(cells), words.answers(cells)
     strata = list(dict.fromkeys(stratum for cell in cells for stratum in cell["strata"]))
     if set(strata) <= set(STRATA):

@@ -558,7 +558,7 @@ def put_into_words(facts: dict[str, Any]) -> None:
     """Add to the facts of an evaluation everything that is said of it.
 
     ``verdict`` (the badge with its headline), ``lead`` (answers to three questions) and ``paragraphs``
-    (at most one per topic).
+    (topic -> text).
     """
     made = {name: audit["verdict"] for name, audit in facts["audits"].items()}
     own = dict(made[facts["judged"]])
@@ -578,20 +578,23 @@ def put_into_words(facts: dict[str, Any]) -> None:
         answers = [answer | {"heading": f"{base}: {answer['heading']}"} for answer in answers]
     facts["verdict"] = own
     facts["lead"] = [*answers, advice(facts)]
-    topics = [
-        vote_paragraph(facts["audits"][facts["judged"]]),
-        _calibration_paragraph(facts),
-        *difference_sentences(facts),
-        _training_paragraph(facts),
-        voted_sentence(facts),
-        kappa_sentence(facts),
-    ]
-    facts["paragraphs"] = [text for text in topics if text]
+    topics = {
+        "votes": vote_paragraph(facts["audits"][facts["judged"]]),
+        "calibration": _calibration_paragraph(facts),
+    }
+    for model, text in difference_sentences(facts).items():
+        topics[f"difference of {model}"] = text
+    topics |= {
+        "training": _training_paragraph(facts),
+        "voted": voted_sentence(facts),
+        "kappa": kappa_sentence(facts),
+    }
+    facts["paragraphs"] = {topic: text for topic, text in topics.items() if text}
 
 
 def sentences(facts: Facts) -> list[str]:
     """Every sentence on an evaluation, in order: headline, three answers, paragraphs."""
-    return [*verdict_sentences(facts["verdict"], facts["lead"]), *facts["paragraphs"]]
+    return [*verdict_sentences(facts["verdict"], facts["lead"]), *facts["paragraphs"].values()]
 
 
 def verdict_sentences(found: Facts, answers: Sequence[Mapping[str, str]]) -> list[str]:
@@ -659,22 +662,22 @@ def _training_paragraph(facts: Facts) -> str:
 # Differences between files
 
 
-def difference_sentences(facts: Facts) -> list[str]:
-    """What the differences to the first file show over all cases and in strata, a sentence for each other.
+def difference_sentences(facts: Facts) -> dict[str, str]:
+    """What the differences to the first file show over all cases and in strata: other file -> sentence.
 
     Examples
     --------
     >>> row = {"model": "b.csv", "stratum": "overall", "n": 90, "metric": "nll", "difference": -0.02}
     >>> row |= {"low": -0.03, "high": -0.01, "p_holm": 0.004}
     >>> difference_sentences({"baseline": "a.csv", "agreement": True, "differences": [row]})
-    ['b.csv has lower label NLL than a.csv, by 0.020 [0.010, 0.030].']
+    {'b.csv': 'b.csv has lower label NLL than a.csv, by 0.020 [0.010, 0.030].'}
     """
     by_model: dict[str, dict[str, list[Row]]] = {}
     for row in facts["differences"]:
         strata = by_model.setdefault(row["model"], {"overall": []})
         if METRICS[row["metric"]].tested and is_known(row["p_holm"]):
             strata.setdefault(row["stratum"], []).append(row)
-    out = []
+    out = {}
     for model, strata in by_model.items():
         text = _whole_difference(model, facts["baseline"], strata.pop("overall"))
         parts = []
@@ -687,7 +690,7 @@ def difference_sentences(facts: Facts) -> list[str]:
                 parts.append(f"on {name} ({_cases(rows[0])}) {listed(clear)}")
         if parts:
             text += f" By stratum: {'; '.join(parts)}."
-        out.append(text)
+        out[model] = text
     return out
 
 
