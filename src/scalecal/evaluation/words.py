@@ -24,6 +24,7 @@ from scalecal.io.text import (
 )
 from scalecal.metrics import METRICS, holm
 from scalecal.metrics.grouping import MIN_GROUPS
+from scalecal.probes.methods import METHODS
 
 BADGES = {"good": "Good", "attention": "Attention", "inconclusive": "Inconclusive"}
 """Badge -> its word."""
@@ -475,8 +476,21 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
     found, base, what = facts["recommended"], facts["baseline"], "method"
     if facts["kind"] == "files":
         what = "file"
+    trained, controls = _barred(facts)
     if found is None:
-        return "Nothing to choose from", f"There is no {what} beside {base} to recommend."
+        text = f"There is no {what} beside {base} to recommend."
+        if trained or controls:
+            names = []
+            if trained:
+                names.append("methods that are trained on votes")
+            if controls:
+                names.append("negative controls")
+            barred = listed(names)
+            text = (
+                f"{barred[0].upper()}{barred[1:]} are not recommended, and there is no other method beside "
+                f"{base}."
+            )
+        return "Nothing to choose from", text
     parts, used = [], {}
     for answer, whose in (("p", "the label"), ("p_reader", "a reader's vote")):
         own = found[answer]
@@ -486,9 +500,7 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
             used[own["method"]] = True
             text = f"use {_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
         elif own["method"] == base or own["low"] is not None:
-            tried = f"none of the {own['tried']} {what}s improves"
-            if own["tried"] == 1:
-                tried = f"the one other {what} does not improve"
+            tried = _tried(own["tried"], what, trained=trained, controls=controls)
             text = f"{tried} significantly on the baseline ({base})."
         else:
             text = f"no {what} can be judged: too few {facts['resampled']}."
@@ -499,6 +511,46 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
     elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
         heading = "Do not rely on its probabilities"
     return heading, " ".join(parts)
+
+
+def _barred(facts: Facts) -> tuple[bool, bool]:
+    """Whether methods stand in the table that are trained on votes, and negative controls.
+
+    Neither is recommended: one reads the votes that judge it, the other is there to be worse.
+    """
+    others = [METHODS[m] for m in facts["methods"] if m != facts["baseline"] and m in METHODS]
+    trained = any(method.needs_votes for method in others)
+    return trained, any(method.control for method in others)
+
+
+def _tried(count: int, what: str, *, trained: bool, controls: bool) -> str:
+    """Name the methods that were candidates: fewer than the table shows, if some are never recommended.
+
+    Examples
+    --------
+    >>> _tried(1, "method", trained=False, controls=False)
+    'the one other method does not improve'
+    >>> _tried(2, "method", trained=True, controls=False)
+    'none of the 2 methods that are not trained on votes improves'
+    """
+    one = count == 1
+    control = "negative controls"
+    if one:
+        control = "a negative control"
+    which = ""
+    if trained and controls:
+        which = f"neither trained on votes nor {control}"
+    elif trained:
+        which = "not trained on votes"
+    elif controls:
+        which = f"not {control}"
+    if one and which:
+        return f"the one {what} that is {which} does not improve"
+    if one:
+        return f"the one other {what} does not improve"
+    if which:
+        return f"none of the {count} {what}s that are {which} improves"
+    return f"none of the {count} other {what}s improves"
 
 
 def _named(facts: Facts, own: Row) -> str:
