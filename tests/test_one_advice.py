@@ -162,6 +162,14 @@ def commands(tmp_path_factory, brief_training) -> dict[str, Said]:  # noqa: ARG0
     methods = ("--methods", "none,temperature,vote-fraction,panel-votes")
     text = run("compare", features, *methods, "--seeds", 2, "--out", out)
     said["compare"] = Said(text, out)
+    # A model of another kind than the example's: too low, so that another calibrator is chosen.
+    shifted = root / "shifted.csv"
+    drawn = study(n=400, shift=-1.5)
+    votes_of = drawn.cases.votes.sum(axis=1), drawn.cases.votes[:, 1]
+    table = pd.DataFrame({"p": drawn.only.p, "label": drawn.cases.y})
+    table.assign(n_raters=votes_of[0], votes=votes_of[1]).to_csv(shifted, index=False)
+    make("audit of a shifted model", "audit", shifted)
+    make("calibrate a shifted model", "calibrate", shifted)
     return said
 
 
@@ -171,6 +179,7 @@ NAMES = (
     *("calibrate by platt", "calibrate by none", "calibrate by a file"),
     *("audit of the recalibrated", "audit of two files", "audit of three files"),
     *("audit of a probe", "calibrate a probe", "compare"),
+    *("audit of a shifted model", "calibrate a shifted model"),
 )
 
 
@@ -185,6 +194,7 @@ def test_every_command_was_run(commands):
         ("audit of labels", "calibrate labels"),
         ("audit with votes", "calibrate with votes"),
         ("audit of a probe", "calibrate a probe"),
+        ("audit of a shifted model", "calibrate a shifted model"),
     ],
 )
 def test_an_audit_advises_what_calibrate_chooses(commands, audited, calibrated):
@@ -286,6 +296,39 @@ def test_a_stream_says_the_same_on_terminal_and_page(tmp_path, name):
         assert sentence in page, sentence
 
 
+@pytest.fixture(scope="module")
+def pages(commands, tmp_path_factory) -> dict[str, str]:
+    """Pages of more than one cell, and of a reproduction."""
+    root = tmp_path_factory.mktemp("pages")
+    runs = [commands[name].out for name in ("compare", "audit of labels", "calibrate")]
+    run("report", *runs, "--out", root / "several.html")
+    alike = [commands[name].out for name in ("audit of the recalibrated", "calibrate by none")]
+    run("report", *alike, "--out", root / "alike.html")
+    training = ("--methods", "none,temperature", "--seeds", 1, "--no-sweep")
+    stdout = run("reproduce", "--datasets", "lidc", *training, "--out", root / "reproduce")
+    found = [sentence.casefold() for sentence in sentences(stdout)]
+    assert sorted(set(found)) == sorted(found)
+    made = (root / "several.html", root / "alike.html", root / "reproduce" / "report.html")
+    return {file.parts[len(root.parts)]: file.read_text() for file in made}
+
+
+@pytest.mark.parametrize("name", ["several.html", "alike.html", "reproduce"])
+def test_no_sentence_stands_twice_on_a_page_of_several_models(pages, name):
+    page = pages[name]
+    lead = page[
+        page.index('<div class="sc-answers lead">') : page.index('<details class="inwords">')
+    ]
+    assert text_of(lead).count("What to do?") == 1
+    words = re.findall(r'<p class="said">.*?</p>', page, re.DOTALL)
+    # Two models may have the same sentence: each of them has it once, and the verdict on all has none.
+    for part in (lead, *words):
+        lines = re.sub(r"</(p|h3)>", "\n", part)
+        found = [line for each in lines.splitlines() for line in sentences(text_of(each))]
+        assert found
+        assert sorted(set(found)) == sorted(found)
+    assert len(set(words)) == len(words)
+
+
 @contextmanager
 def calls_of(*modules: str) -> Iterator[Counter[str]]:
     """Count the calls of functions of some modules, by module and name."""
@@ -307,13 +350,18 @@ COMPUTING = (
     *("scalecal.calibrators", "scalecal.probes", "scalecal.solvers", "scalecal.inference"),
     *("scalecal.panel", "scalecal.evaluation.evaluations", "scalecal.evaluation.audits"),
     *("scalecal.evaluation.scores", "scalecal.evaluation.rows", "scalecal.evaluation.candidates"),
+    *("scalecal.evaluation.changes", "scalecal.evaluation.curves"),
+    *("scalecal.evaluation.case_lists", "scalecal.evaluation.judging"),
     *(
         "scalecal.metrics.label_scores",
         "scalecal.metrics.vote_scores",
         "scalecal.metrics.resampling",
     ),
 )
-"""Modules that fit, resample or score: who reads a folder calls no function of theirs."""
+"""Modules that fit, resample, score or judge: who reads a folder calls no function of theirs."""
+
+LISTING = {f"scalecal.evaluation.changes.{name}" for name in ("compared_metrics", "<lambda>")}
+"""Functions of these modules that only name metrics."""
 
 
 @pytest.mark.parametrize("name", ["audit", "calibrate", "audit of two files", "compare"])
@@ -323,7 +371,7 @@ def test_a_folder_is_read_without_computing(commands, name, tmp_path):
     run("report", out, "--out", tmp_path / "first.html")
     with calls_of(*COMPUTING) as counts:
         run("report", out, "--out", tmp_path / "page.html")
-    assert not counts
+    assert set(counts) <= LISTING
     assert (tmp_path / "page.html").read_bytes() == (out / "report.html").read_bytes()
 
 

@@ -64,7 +64,7 @@ def test_terminal_folder_and_python_have_the_same_numbers(files, written):
     assert stored["differences"] == facts["differences"]
     table = pd.read_csv(out / "differences.csv")
     assert table["difference"].tolist() == [row["difference"] for row in facts["differences"]]
-    for sentence in difference_sentences(facts):
+    for sentence in difference_sentences(facts).values():
         assert sentence in said
     audits = [
         audit(
@@ -176,7 +176,7 @@ def test_the_first_file_is_the_baseline_whatever_it_is_called(tmp_path, files):
     facts = evaluate_files(both, n_resamples=50).facts
     assert facts["baseline"] == "scale-shuffled.csv"
     assert facts["about"] == {}
-    assert difference_sentences(facts) == [
+    assert list(difference_sentences(facts).values()) == [
         "none.csv does not differ from scale-shuffled.csv in ECE, label NLL, vote NLL, Brier score, AUC "
         "or accuracy."
     ]

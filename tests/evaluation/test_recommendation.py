@@ -28,7 +28,7 @@ def recommended(by_method):
     return recommend(losses, changes, baseline="none")
 
 
-def advised(by_method, *, softening=None, badge="attention"):
+def advised(by_method, *, barred=(), softening=None, badge="attention"):
     """What is said on what to do."""
     found = recommended(by_method)
     rows = [{"method": "none", "stratum": "overall", "changes": {}}]
@@ -38,6 +38,7 @@ def advised(by_method, *, softening=None, badge="attention"):
             "kind": "comparison",
             "recommended": found,
             "baseline": "none",
+            "methods": ["none", *by_method, *barred],
             "judged": "none",
             "rows": rows,
             "resampled": "cases",
@@ -84,6 +85,38 @@ def test_what_a_gain_costs_by_the_other_answer_is_said():
     )
     assert "vote NLL falls significantly, -0.050 [-0.052, -0.048]" in said["text"]
     assert "(but label NLL rises, +0.040 [+0.038, +0.042])" in said["text"]
+
+
+NOT_VOTES = "that is not trained on votes does not improve"
+
+
+@pytest.mark.parametrize(
+    ("methods", "barred", "counted"),
+    [
+        (1, (), "the one other method does not improve"),
+        (2, (), "none of the 2 other methods improves"),
+        (1, ("panel-votes", "real-linear"), f"the one method {NOT_VOTES}"),
+        (2, ("panel-votes",), "none of the 2 methods that are not trained on votes improves"),
+        (2, ("scale-shuffled",), "none of the 2 methods that are not negative controls improves"),
+        (
+            2,
+            ("scale-shuffled", "vote-fraction"),
+            "none of the 2 methods that are neither trained on votes nor negative controls improves",
+        ),
+    ],
+)
+def test_the_methods_that_were_counted_are_named(methods, barred, counted):
+    names = ("temperature", "platt")[:methods]
+    said = advised({name: {"nll": change(0.01)} for name in names}, barred=barred)
+    assert said["text"] == f"For the label, {counted} significantly on the baseline (none)."
+
+
+def test_no_method_but_those_that_are_never_recommended():
+    assert advised({}) == advised({}) | {"text": "There is no method beside none to recommend."}
+    assert advised({}, barred=["panel-votes", "scale-shuffled"])["text"] == (
+        "Methods that are trained on votes and negative controls are not recommended, and there is no other "
+        "method beside none."
+    )
 
 
 @pytest.mark.parametrize("better", [True, False])

@@ -105,7 +105,7 @@ def test_compare(features, tmp_path, votes, groups):
     page, flat = plain_text(html), " ".join(output.split())
     assert facts["resampled"] == ("groups" if groups else "cases")
     texts = [facts["verdict"]["headline"], *(item["text"] for item in facts["lead"])]
-    for sentence in (*texts, *facts["paragraphs"]):
+    for sentence in (*texts, *facts["paragraphs"].values()):
         assert sentence in flat
         assert sentence in " ".join(page.split())
     full = pd.DataFrame(shown_table(facts)).set_index("method")
@@ -152,7 +152,7 @@ def test_audit(tmp_path, votes, groups):
     facts = json.loads((tmp_path / "run" / "facts.json").read_text())
     html = (tmp_path / "run" / "report.html").read_text()
     page, flat = " ".join(plain_text(html).split()), " ".join(output.split())
-    for answer in (*facts["lead"], *({"text": text} for text in facts["paragraphs"])):
+    for answer in (*facts["lead"], *({"text": text} for text in facts["paragraphs"].values())):
         sentence = answer["text"]
         assert sentence in flat
         assert sentence in page

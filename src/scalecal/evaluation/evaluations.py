@@ -176,8 +176,9 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Return what ``audit.json`` holds: an extract of the facts; of several files, all audits."""
         if self.core["kind"] == "files":
-            kept = ("audits", "differences", "verdict", "lead", "paragraphs")
-            return dict(plain({key: self.core[key] for key in kept} | {"notes": self.notes}))
+            kept = {key: self.core[key] for key in ("audits", "differences", "verdict", "lead")}
+            kept["paragraphs"] = list(self.core["paragraphs"].values())
+            return dict(plain(kept | {"notes": self.notes}))
         return dict(plain(extract(self.core, self.core["judged"], self.audit)))
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -579,8 +580,8 @@ def evaluate_files(predictions: Predictions, **options: Any) -> Evaluation:
     >>> y = (np.random.default_rng(1).uniform(size=300) < p).astype(int)
     >>> cases = Cases(n=300, classes=("0", "1"), y=y)
     >>> both = {("a.csv", 0): Answers(p), ("b.csv", 0): Answers(0.5 + 0 * p)}
-    >>> evaluate_files(Predictions(cases, both), n_resamples=200).core["paragraphs"]
-    ['b.csv has higher label NLL than a.csv, by 0.210 [0.158, 0.271], ...; no clear difference in ECE.']
+    >>> evaluate_files(Predictions(cases, both), n_resamples=200).sentences[-1]
+    'b.csv has higher label NLL than a.csv, by 0.210 [0.158, 0.271], ...; no clear difference in ECE.'
     """
     names = predictions.methods
     two = [name for name in names if predictions.first(name).p_reader is not None]

@@ -223,7 +223,7 @@ class _Facts(msgspec.Struct):
     rows: list[dict[str, Any]]
     verdict: dict[str, Any]
     lead: list[dict[str, str]]
-    paragraphs: list[str]
+    paragraphs: dict[str, str]
 
 
 class OutdatedFactsError(InputError):
@@ -386,6 +386,8 @@ def joined(runs: Sequence[Run]) -> dict[str, Any]:
     if len(runs) > 1:
         title = f"Comparison of {len(runs)} runs"
     if len(cells) > 1:
+        # Which models stand on one page is known only here. The badge allows for their number: Holm's
+        # correction of a p-value for each, all that is computed when runs are read.
         found, lead = words.tally(cells), words.answers(cells)
     strata = list(dict.fromkeys(stratum for cell in cells for stratum in cell["strata"]))
     if set(strata) <= set(STRATA):

@@ -213,12 +213,12 @@ class Calibration:
 
     @property
     def before(self) -> Audit:
-        """Audit of the original predictions."""
+        """Numbers of the original predictions; their verdict is in ``evaluation.facts["audits"]``."""
         return self.judged.audits[BASELINE]
 
     @property
     def after(self) -> Audit:
-        """Audit of the recalibrated predictions."""
+        """Numbers of the recalibrated predictions; verdict and curves are those of `evaluation`."""
         return self.judged.audit
 
     @property

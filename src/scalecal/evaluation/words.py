@@ -25,6 +25,7 @@ from scalecal.io.text import (
 )
 from scalecal.metrics import METRICS, holm
 from scalecal.metrics.grouping import MIN_GROUPS
+from scalecal.probes.methods import METHODS
 
 BADGES = {"good": "Good", "attention": "Attention", "inconclusive": "Inconclusive"}
 """Badge -> its word."""
@@ -480,8 +481,21 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
     found, base, what = facts["recommended"], facts["baseline"], "method"
     if facts["kind"] == "files":
         what = "file"
+    trained, controls = _barred(facts)
     if found is None:
-        return "Nothing to choose from", f"There is no {what} beside {base} to recommend."
+        text = f"There is no {what} beside {base} to recommend."
+        if trained or controls:
+            names = []
+            if trained:
+                names.append("methods that are trained on votes")
+            if controls:
+                names.append("negative controls")
+            barred = listed(names)
+            text = (
+                f"{barred[0].upper()}{barred[1:]} are not recommended, and there is no other method beside "
+                f"{base}."
+            )
+        return "Nothing to choose from", text
     parts, used = [], {}
     for answer, whose in (("p", "the label"), ("p_reader", "a reader's vote")):
         own = found[answer]
@@ -491,9 +505,7 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
             used[own["method"]] = True
             text = f"use {_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
         elif own["method"] == base or own["low"] is not None:
-            tried = f"none of the {own['tried']} {what}s improves"
-            if own["tried"] == 1:
-                tried = f"the one other {what} does not improve"
+            tried = _tried(own["tried"], what, trained=trained, controls=controls)
             text = f"{tried} significantly on the baseline ({base})."
         else:
             text = f"no {what} can be judged: too few {facts['resampled']}."
@@ -504,6 +516,46 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
     elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
         heading = "Do not rely on its probabilities"
     return heading, " ".join(parts)
+
+
+def _barred(facts: Facts) -> tuple[bool, bool]:
+    """Whether methods stand in the table that are trained on votes, and negative controls.
+
+    Neither is recommended: one reads the votes that judge it, the other is there to be worse.
+    """
+    others = [METHODS[m] for m in facts["methods"] if m != facts["baseline"] and m in METHODS]
+    trained = any(method.needs_votes for method in others)
+    return trained, any(method.control for method in others)
+
+
+def _tried(count: int, what: str, *, trained: bool, controls: bool) -> str:
+    """Name the methods that were candidates: fewer than the table shows, if some are never recommended.
+
+    Examples
+    --------
+    >>> _tried(1, "method", trained=False, controls=False)
+    'the one other method does not improve'
+    >>> _tried(2, "method", trained=True, controls=False)
+    'none of the 2 methods that are not trained on votes improves'
+    """
+    one = count == 1
+    control = "negative controls"
+    if one:
+        control = "a negative control"
+    which = ""
+    if trained and controls:
+        which = f"neither trained on votes nor {control}"
+    elif trained:
+        which = "not trained on votes"
+    elif controls:
+        which = f"not {control}"
+    if one and which:
+        return f"the one {what} that is {which} does not improve"
+    if one:
+        return f"the one other {what} does not improve"
+    if which:
+        return f"none of the {count} {what}s that are {which} improves"
+    return f"none of the {count} other {what}s improves"
 
 
 def _named(facts: Facts, own: Row) -> str:
@@ -563,7 +615,7 @@ def put_into_words(facts: dict[str, Any]) -> None:
     """Add to the facts of an evaluation everything that is said of it.
 
     ``verdict`` (the badge with its headline), ``lead`` (answers to three questions) and ``paragraphs``
-    (at most one per topic).
+    (topic -> text).
     """
     made = {name: audit["verdict"] for name, audit in facts["audits"].items()}
     own = dict(made[facts["judged"]])
@@ -583,20 +635,23 @@ def put_into_words(facts: dict[str, Any]) -> None:
         answers = [answer | {"heading": f"{base}: {answer['heading']}"} for answer in answers]
     facts["verdict"] = own
     facts["lead"] = [*answers, advice(facts)]
-    topics = [
-        vote_paragraph(facts["audits"][facts["judged"]]),
-        _calibration_paragraph(facts),
-        *difference_sentences(facts),
-        _training_paragraph(facts),
-        voted_sentence(facts),
-        kappa_sentence(facts),
-    ]
-    facts["paragraphs"] = [text for text in topics if text]
+    topics = {
+        "votes": vote_paragraph(facts["audits"][facts["judged"]]),
+        "calibration": _calibration_paragraph(facts),
+    }
+    for model, text in difference_sentences(facts).items():
+        topics[f"difference of {model}"] = text
+    topics |= {
+        "training": _training_paragraph(facts),
+        "voted": voted_sentence(facts),
+        "kappa": kappa_sentence(facts),
+    }
+    facts["paragraphs"] = {topic: text for topic, text in topics.items() if text}
 
 
 def sentences(facts: Facts) -> list[str]:
     """Every sentence on an evaluation, in order: headline, three answers, paragraphs."""
-    return [*verdict_sentences(facts["verdict"], facts["lead"]), *facts["paragraphs"]]
+    return [*verdict_sentences(facts["verdict"], facts["lead"]), *facts["paragraphs"].values()]
 
 
 def verdict_sentences(found: Facts, answers: Sequence[Mapping[str, str]]) -> list[str]:
@@ -664,22 +719,22 @@ def _training_paragraph(facts: Facts) -> str:
 # Differences between files
 
 
-def difference_sentences(facts: Facts) -> list[str]:
-    """What the differences to the first file show over all cases and in strata, a sentence for each other.
+def difference_sentences(facts: Facts) -> dict[str, str]:
+    """What the differences to the first file show over all cases and in strata: other file -> sentence.
 
     Examples
     --------
     >>> row = {"model": "b.csv", "stratum": "overall", "n": 90, "metric": "nll", "difference": -0.02}
     >>> row |= {"low": -0.03, "high": -0.01, "p_holm": 0.004}
     >>> difference_sentences({"baseline": "a.csv", "agreement": True, "differences": [row]})
-    ['b.csv has lower label NLL than a.csv, by 0.020 [0.010, 0.030].']
+    {'b.csv': 'b.csv has lower label NLL than a.csv, by 0.020 [0.010, 0.030].'}
     """
     by_model: dict[str, dict[str, list[Row]]] = {}
     for row in facts["differences"]:
         strata = by_model.setdefault(row["model"], {"overall": []})
         if METRICS[row["metric"]].tested and is_known(row["p_holm"]):
             strata.setdefault(row["stratum"], []).append(row)
-    out = []
+    out = {}
     for model, strata in by_model.items():
         text = _whole_difference(model, facts["baseline"], strata.pop("overall"))
         parts = []
@@ -692,7 +747,7 @@ def difference_sentences(facts: Facts) -> list[str]:
                 parts.append(f"on {name} ({_cases(rows[0])}) {listed(clear)}")
         if parts:
             text += f" By stratum: {'; '.join(parts)}."
-        out.append(text)
+        out[model] = text
     return out
 
 

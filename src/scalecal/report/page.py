@@ -27,11 +27,9 @@ from scalecal.evaluation.folder import first_panels, report_facts
 from scalecal.evaluation.words import (
     AGREEMENT,
     judge_of,
-    kappa_sentence,
     other_verdicts,
-    sentences,
     softening_remark,
-    voted_sentence,
+    verdict_sentences,
 )
 from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text, is_known, number, percent, points
@@ -165,8 +163,8 @@ def _votes_view(cell: Row) -> View | None:
         numbers = [number(row["kappa"], 2), number(row["rho"], 2), number(row["vote_nll"], 4)]
         kappa.append([*numbers, figures.recovered_text(row)])
     return {
-        "voted": voted_sentence(cell),
-        "kappa": kappa_sentence(cell),
+        "voted": cell["paragraphs"]["voted"],
+        "kappa": cell["paragraphs"].get("kappa", ""),
         "plots": figures.voted_plots(cell),
         "table": table("By kappa", ["Kappa", "ρ", "Vote NLL", "Recovered"], kappa, words=0),
     }
@@ -303,8 +301,6 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
             f"Figures and cases are shown of the first {len(cells)} of {len(every)} models, so that the "
             "page stays light; the results to download hold all of them."
         )
-    # The section on votes has its own sentences, beside the figure that shows them.
-    elsewhere = (voted_sentence(every[0]), kappa_sentence(every[0]))
     resamples = sorted({cell["n_resamples"] for cell in every})
     return {
         "facts": facts,
@@ -314,7 +310,7 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "subtitle": _subtitle(every),
         "first": _first(every, cells),
         "other_verdicts": other_verdicts(every[0]),
-        "paragraphs": [text for text in every[0]["paragraphs"] if text not in elsewhere],
+        "paragraphs": _paragraphs(every[0]),
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts) for cell in every],
         "scores": [COLUMNS[key] for key in texts.listed_metrics("everywhere")],
@@ -326,6 +322,11 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         **_claims_view(facts),
         "runs": [_made(run) for run in facts["runs"]],
     }
+
+
+def _paragraphs(cell: Row) -> list[str]:
+    """What is said of a model beside its verdict; the section on votes has sentences of its own."""
+    return [text for topic, text in cell["paragraphs"].items() if topic not in ("voted", "kappa")]
 
 
 def _subtitle(cells: Sequence[Row]) -> str:
@@ -428,6 +429,7 @@ def _strata_gloss(cells: Sequence[Row]) -> str:
 def _model_row(cell: Row, facts: Row) -> View:
     value = {r["stratum"]: r for r in cell["rows"] if r["method"] == cell["baseline"]}
     whole, hard = value.get("overall", {}), value.get(cell["hardest"], {})
+    _, *answers = verdict_sentences(cell["verdict"], cell["lead"])
     return {
         "key": cell["key"],
         "name": cell["name"],
@@ -435,7 +437,7 @@ def _model_row(cell: Row, facts: Row) -> View:
         "whole": whole,
         "hard": hard,
         "verdict": cell["verdict"],
-        "said": " ".join(sentences(cell)[1:]),
+        "said": " ".join([*answers, *_paragraphs(cell)]),
         "best": ", ".join(figures.recommended_methods(cell)) or "-",
     }
 
@@ -647,7 +649,7 @@ def audit_html(evaluation: Evaluation) -> str:
     return str(
         template("fragment.html").render(
             verdict=evaluation.verdict,
-            paragraphs=evaluation.core["paragraphs"],
+            paragraphs=evaluation.core["paragraphs"].values(),
             css=colours + asset("fragment.css"),
             panels=panels,
             table=audit_table("The audit in numbers", audit.shown_rows, agreement=agreement),
