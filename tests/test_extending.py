@@ -294,7 +294,7 @@ def _dummy_view(cell: Row) -> View:
 
 """
 PANEL = '    Panel("dummy", "Dummy section", _dummy_view),\n'
-SHOWN = '        "referral": curves.referral_curves(whole, shown),\n'
+SHOWN = '        "referral": exhibits.referral_curves(whole, shown),\n'
 DUMMY_FACTS = """\
         "dummy": {m: float((abs(whole.first(m).p - 0.5) > 0.4).mean()) for m in shown},
 """

@@ -43,8 +43,8 @@ import matplotlib.pyplot as plt
 
 fig, axis = plt.subplots(figsize=(7, 3.8), layout="constrained")
 edges = np.linspace(0, 0.3, 76)
-axis.hist(alone.audit.drawn_ece(), edges, color="C1", alpha=0.75, density=True)
-axis.hist(grouped.audit.drawn_ece(), edges, color="C0", alpha=0.75, density=True)
+axis.hist(alone.audit.drawn[0], edges, color="C1", alpha=0.75, density=True)
+axis.hist(grouped.audit.drawn[0], edges, color="C0", alpha=0.75, density=True)
 axis.axvline(alone["overall"]["ece"], color="0.1", lw=2)
 top = axis.get_ylim()[1]
 axis.text(alone["overall"]["ece"] + 0.005, 0.9 * top, "this model", color="0.1")

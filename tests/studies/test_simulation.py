@@ -209,7 +209,7 @@ def test_reproduce_names_the_command_of_the_study(tmp_path, monkeypatch, capsys)
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert f"python -m studies.simulation --out {out}" in capsys.readouterr().err
+    assert "python -m studies.simulation" in capsys.readouterr().err
 
 
 def test_replicates_differ_and_presets_share_their_data():

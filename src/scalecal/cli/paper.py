@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scalecal.checks import InputError, library, lookup
+from scalecal.checks import library, lookup
 from scalecal.cli.app import (
     ENGINE_WORK,
     Address,
@@ -169,11 +169,6 @@ def reproduce(
         device = "cuda"
     for name in only_methods or ():
         find_method(name)
-    if "simulated" in (only_datasets or ()):
-        raise InputError(
-            "the simulation study is no longer part of the package: "
-            f"in a copy of its repository run python -m studies.simulation --out {out}"
-        )
     also = []
     if finetuned is not None:
         also.append(finetuned)

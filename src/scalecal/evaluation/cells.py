@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 PUBLISHED, VOTED = "panel-published", "panel-votes"
 """The panel without a vote, and with those of some cases."""
 
+READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
+"""Who reads a voted case, and how this is said."""
+
 _AGAIN = "Make the run again, or copy it again"
 
 

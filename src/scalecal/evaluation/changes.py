@@ -241,10 +241,6 @@ def recovered(cell: Predictions, drawn: Resampled, method: str) -> Row:
 
 # What votes would buy: the panel by number of voted cases, and what an error of kappa would cost
 
-READS = {"panel": "read by the whole panel", "single": "read by one reader each"}
-"""Who reads a voted case, and how this is said."""
-
-
 Losses = dict[str, Float]
 """Metric -> loss of each test case of a seed; NaN where a case has no votes."""
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scalecal.evaluation.cells import PUBLISHED, VOTED
-from scalecal.evaluation.changes import READS
+from scalecal.evaluation.cells import PUBLISHED, READS, VOTED
 from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.words import judge_of, row_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent

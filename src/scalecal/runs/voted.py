@@ -17,8 +17,8 @@ import numpy as np
 
 from scalecal.cases import Answers, Features, rows_of
 from scalecal.checks import Float, InputError, Int
-from scalecal.evaluation.cells import PUBLISHED, VOTED
-from scalecal.evaluation.changes import READS, AtKappa, Losses, VotedCurve
+from scalecal.evaluation.cells import PUBLISHED, READS, VOTED
+from scalecal.evaluation.changes import AtKappa, Losses, VotedCurve
 from scalecal.evaluation.scores import samples_of, score
 from scalecal.metrics import METRICS
 from scalecal.metrics.columns import chosen
