@@ -50,6 +50,8 @@ def test_the_page_shows_the_figures_it_names(run):
     page = (out / "report.html").read_text()
     assert page.count("data:image/jpeg;base64,") >= len(facts["confident_errors"]) + 3 * 3
     assert not (out / "claims.json").exists()
+    noted = json.loads((out / "run.json").read_text())["notes"]
+    assert len(noted) == len(set(noted))
 
 
 def test_every_case_is_there_with_two_answers(run):

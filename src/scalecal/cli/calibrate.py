@@ -248,7 +248,7 @@ def demo(out: OutFolder = Path("runs/demo")) -> None:
         evaluation,
         kind="demo",
         command=sys.argv,
-        notes=[*data.cases.notes, *result.notes],
+        notes=result.notes,
         fingerprint=data.fingerprint,
         title=TITLE,
         files=_files(result),
