@@ -80,42 +80,40 @@ def test_what_a_gain_costs_by_the_other_answer_is_said():
     said = advised({"soft": {"nll": change(0.04), "vote_nll": change(-0.05)}})
     assert said["heading"] == "Use soft"
     assert (
-        "For the label, the one other method does not improve significantly on the baseline (none)."
+        "For the label, none of the candidates (1) improves significantly on the baseline (none)."
         in said["text"]
     )
     assert "vote NLL falls significantly, -0.050 [-0.052, -0.048]" in said["text"]
     assert "(but label NLL rises, +0.040 [+0.038, +0.042])" in said["text"]
 
 
-NOT_VOTES = "that is not trained on votes does not improve"
-
-
 @pytest.mark.parametrize(
-    ("methods", "barred", "counted"),
+    ("methods", "barred", "excluded"),
     [
-        (1, (), "the one other method does not improve"),
-        (2, (), "none of the 2 other methods improves"),
-        (1, ("panel-votes", "real-linear"), f"the one method {NOT_VOTES}"),
-        (2, ("panel-votes",), "none of the 2 methods that are not trained on votes improves"),
-        (2, ("scale-shuffled",), "none of the 2 methods that are not negative controls improves"),
+        (1, (), ""),
+        (2, (), ""),
+        (1, ("panel-votes", "real-linear"), " Methods trained on votes are not candidates."),
+        (2, ("scale-shuffled",), " Negative controls are not candidates."),
         (
             2,
             ("scale-shuffled", "vote-fraction"),
-            "none of the 2 methods that are neither trained on votes nor negative controls improves",
+            " Methods trained on votes and negative controls are not candidates.",
         ),
     ],
 )
-def test_the_methods_that_were_counted_are_named(methods, barred, counted):
+def test_the_methods_that_were_counted_are_named(methods, barred, excluded):
     names = ("temperature", "platt")[:methods]
     said = advised({name: {"nll": change(0.01)} for name in names}, barred=barred)
-    assert said["text"] == f"For the label, {counted} significantly on the baseline (none)."
+    assert said["text"] == (
+        f"For the label, none of the candidates ({methods}) improves significantly on the baseline "
+        f"(none).{excluded}"
+    )
 
 
 def test_no_method_but_those_that_are_never_recommended():
-    assert advised({}) == advised({}) | {"text": "There is no method beside none to recommend."}
+    assert advised({}) == advised({}) | {"text": "There is no candidate beside none."}
     assert advised({}, barred=["panel-votes", "scale-shuffled"])["text"] == (
-        "Methods that are trained on votes and negative controls are not recommended, and there is no other "
-        "method beside none."
+        "There is no candidate beside none. Methods trained on votes and negative controls are not candidates."
     )
 
 

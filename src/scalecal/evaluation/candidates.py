@@ -170,9 +170,9 @@ class Material:
                 answers[name] = replace(made, p=self.p)
         return answers, rho, failed
 
-    def loss(self, answers: Answers) -> float:
-        """Label NLL of answers to these cases, by which a calibrator is chosen."""
-        return float(nll(self.cases.labels, answers.p))
+    def losses(self, answers: Mapping[str, Answers]) -> dict[str, float]:
+        """Label NLL of every calibrator's answers to these cases, by which one is chosen."""
+        return {name: float(nll(self.cases.labels, own.p)) for name, own in answers.items()}
 
     def words(self, name: str) -> str:
         """What a candidate does, in a phrase."""
@@ -231,7 +231,7 @@ def try_candidates(
     if min(np.bincount(fold, minlength=5)) < MIN_IN_FOLD:
         return predictions, None
     answers, _, _ = data.crossfit_all(labels_tried(data, "auto"), fold)
-    losses = {name: data.loss(found) for name, found in answers.items()}
+    losses = data.losses(answers)
     chosen = lowest(losses)
     found = {
         "losses": losses,

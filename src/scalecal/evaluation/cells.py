@@ -207,20 +207,17 @@ def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
 
 
 def _read_answers(path: Path, cases: Cases) -> dict[tuple[str, int], Answers]:
+    import pandas as pd
+
     table = read_parquet(path, factors=["method", "id"])
-    table = table.unify_dictionaries().combine_chunks()
-    if table.num_rows == 0:
-        return {}
     n_classes = len(cases.classes)
     raw, reader = (_read_probs(table, prefix, n_classes) for prefix in ("p", "p_reader"))
     if raw is None:
         wanted = ", ".join(_prob_columns("p", n_classes))
         raise InputError(f"{path} lacks a column: {wanted} are expected for {n_classes} classes")
     probs = check_probs(raw, "p")
-    place = {name: i for i, name in enumerate(cases.names.tolist())}
-    case, method = (table[c].chunk(0) for c in ("id", "method"))
-    known = np.array([place.get(name, -1) for name in case.dictionary.to_pylist()], np.int64)
-    index = known[case.indices.to_numpy()]
+    keys = table.select(["method", "seed", "id"]).to_pandas()
+    index = pd.Index(cases.names.astype(object)).get_indexer(keys["id"].astype(object))
     if (index < 0).any():
         raise InputError(
             f"{path} has predictions for cases that cases.parquet lacks: {rows(index < 0)}"
@@ -230,24 +227,18 @@ def _read_answers(path: Path, cases: Cases) -> dict[tuple[str, int], Answers]:
         rho = table["rho"].to_numpy()
     if "p_split" in table.column_names:
         split = table["p_split"].to_numpy()
-    names = method.dictionary.to_pylist()
-    seed = table["seed"].to_numpy().astype(np.int64)
-    code = method.indices.to_numpy().astype(np.int64)
-    # Runs of equal (method, seed): methods keep the order in which they were written.
-    order = np.lexsort((seed, code))
-    change = np.flatnonzero((np.diff(code[order]) != 0) | (np.diff(seed[order]) != 0)) + 1
-    parts = np.split(order, change)
-    parts.sort(key=lambda part: int(part.min()))
-    return {
-        (str(names[code[part[0]]]), int(seed[part[0]])): Answers(
+    answers: dict[tuple[str, int], Answers] = {}
+    # Methods keep the order in which they were written.
+    for (method, seed), own in keys.groupby(["method", "seed"], sort=False, observed=True):
+        part = own.index.to_numpy()
+        answers[str(method), int(seed)] = Answers(
             probs[part],
             _known(reader, part),
             check_rho(rho[part[0]]),
             _known(split, part),
             rows=index[part],
         )
-        for part in parts
-    }
+    return answers
 
 
 def _known(values: Float | None, part: Int) -> Float | None:

@@ -7,8 +7,8 @@ models with the first.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from scalecal.checks import Float, InputError
 from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.scores import Nulls, Resampled, entropy
-from scalecal.inference.paired import Contrast, contrast_of, recovered_share
+from scalecal.inference.paired import Contrast, RecoveredShare, contrast_of, recovered_share
 from scalecal.inference.units import student_error
 from scalecal.metrics import METRICS, holm
 from scalecal.metrics.columns import chosen
@@ -104,15 +104,23 @@ def null_band(by_seed: Sequence[Float | None]) -> dict[str, float]:
     return {"null": middle, "null_low": float(ends[0]), "null_high": float(ends[1])}
 
 
-def _paired(
-    cell: Predictions, drawn: Resampled, method: str, stratum: str, metric: str
-) -> tuple[Contrast, Float] | None:
-    """A method against the baseline, and their difference in every resample; None where undefined."""
-    try:
-        a, b = (drawn.drawn(cell.encoder, m, stratum, metric) for m in (cell.baseline, method))
-        return contrast_of(a, b), b.samples - a.samples
-    except InputError:  # no votes, more than two classes, an empty stratum, no seed in common
-        return None
+def _pairs(
+    cell: Predictions, drawn: Resampled, metrics_of: Callable[[str], Sequence[str]]
+) -> Iterator[tuple[str, str, str, Contrast, Float]]:
+    """Every method against the baseline, by stratum and metric, where both are defined.
+
+    Yields method, stratum, metric, the contrast, and the difference in every resample.
+    """
+    for method in cell.methods:
+        for stratum in ("overall", *cell.stratum_names):
+            for metric in metrics_of(stratum):
+                try:
+                    a = drawn.drawn(cell.encoder, cell.baseline, stratum, metric)
+                    b = drawn.drawn(cell.encoder, method, stratum, metric)
+                    change = contrast_of(a, b)
+                except InputError:  # no votes, more than two classes, no seed in common
+                    continue
+                yield method, stratum, metric, change, b.samples - a.samples
 
 
 def paired_changes(cell: Predictions, drawn: Resampled) -> Changes:
@@ -123,21 +131,14 @@ def paired_changes(cell: Predictions, drawn: Resampled) -> Changes:
     """
     out: Changes = {}
     for method in cell.methods:
-        if not set(cell.seeds(method)) & set(cell.seeds(cell.baseline)):
+        out[method] = {stratum: {} for stratum in ("overall", *cell.stratum_names)}
+    for method, stratum, metric, change, resampled in _pairs(cell, drawn, changed_metrics):
+        if not np.isfinite(change.difference):
             continue
-        out[method] = {}
-        for stratum in ("overall", *cell.stratum_names):
-            by_metric = {}
-            for metric in changed_metrics(stratum):
-                paired = _paired(cell, drawn, method, stratum, metric)
-                if paired is None or not np.isfinite(paired[0].difference):
-                    continue
-                change, resampled = paired
-                sd = float("nan")
-                if np.isfinite(resampled).any():
-                    sd = float(np.nanstd(resampled, ddof=1))
-                by_metric[metric] = {**change_of(change), "sd": sd, "units": change.units}
-            out[method][stratum] = by_metric
+        sd = float("nan")
+        if np.isfinite(resampled).any():
+            sd = float(np.nanstd(resampled, ddof=1))
+        out[method][stratum][metric] = {**change_of(change), "sd": sd, "units": change.units}
     return out
 
 
@@ -160,35 +161,31 @@ def differences(cell: Predictions, drawn: Resampled) -> list[Row]:
     # Over all cases and in strata apart: many strata must not cost the whole its power.
     over_all: list[Row] = []
     in_strata: list[Row] = []
-    for model in cell.methods:
+    metrics = differing_metrics()
+    for model, stratum, metric, change, resampled in _pairs(cell, drawn, lambda _: metrics):
         if model == cell.baseline:
             continue
-        for stratum in ("overall", *cell.stratum_names):
-            for metric in differing_metrics():
-                paired = _paired(cell, drawn, model, stratum, metric)
-                if paired is None:
-                    continue
-                change, resampled = paired
-                row: Row = {
-                    "model": model,
-                    "stratum": stratum,
-                    "metric": metric,
-                    "n": change.n,
-                    "a": change.reference,
-                    "b": change.value,
-                    "difference": change.difference,
-                    "low": change.low,
-                    "high": change.high,
-                    "p_value": change.p_cases,
-                    "p_holm": float("nan"),
-                }
-                out.append(row)
-                if METRICS[metric].tested:
-                    row["p_holm"] = _tail(resampled, change.p_cases, change.units)
-                    if stratum == "overall":
-                        over_all.append(row)
-                    else:
-                        in_strata.append(row)
+        row: Row = {
+            "model": model,
+            "stratum": stratum,
+            "metric": metric,
+            "n": change.n,
+            "a": change.reference,
+            "b": change.value,
+            "difference": change.difference,
+            "low": change.low,
+            "high": change.high,
+            "p_value": change.p_cases,
+            "p_holm": float("nan"),
+        }
+        out.append(row)
+        if not METRICS[metric].tested:
+            continue
+        row["p_holm"] = _tail(resampled, change.p_cases, change.units)
+        if stratum == "overall":
+            over_all.append(row)
+        else:
+            in_strata.append(row)
     for rows in (over_all, in_strata):
         adjusted = holm([row["p_holm"] for row in rows] or [float("nan")])
         for row, p in zip(rows, adjusted, strict=False):
@@ -234,9 +231,9 @@ def recovered(cell: Predictions, drawn: Resampled, method: str) -> Row:
     elif preset_of(cell, method) != preset_of(cell, BASELINE):
         why = f"trained with another preset than {BASELINE}, so the gains are not comparable"
     if why:
-        return {"share": None, "low": None, "high": None, "reason": why}
-    share = drawn.recovered(method, REFERENCE, stratum="overall", metric="vote_nll")
-    return {"share": share.share, "low": share.low, "high": share.high, "reason": share.reason}
+        nan = float("nan")
+        return asdict(RecoveredShare(nan, nan, nan, why))
+    return asdict(drawn.recovered(method, REFERENCE, stratum="overall", metric="vote_nll"))
 
 
 # What votes would buy: the panel by number of voted cases, and what an error of kappa would cost
@@ -314,7 +311,7 @@ def voted_points(cell: Predictions, drawn: Resampled, curve: VotedCurve | None) 
         spread = (start.value - table["vote_nll"].groupby("draw").mean()) / gain
         gains = _gains(cell, drawn, by_seed)
         point = {"voted": n, "reads": reads, **gains, "draws_low": None, "draws_high": None}
-        if gains["share"] is not None:
+        if np.isfinite(gains["share"]):
             point["draws_low"] = float(spread.quantile(0.1))
             point["draws_high"] = float(spread.quantile(0.9))
         for metric in compared_metrics():
@@ -337,12 +334,8 @@ def _gains(cell: Predictions, drawn: Resampled, by_seed: Mapping[int, Losses]) -
     base = {m: drawn.drawn(cell.encoder, BASELINE, "overall", m) for m in own}
     best = drawn.drawn(cell.encoder, REFERENCE, "overall", "vote_nll")
     share = recovered_share(base["vote_nll"], best, own["vote_nll"])
-    out: Row = {"share": None, "low": None, "high": None}
-    if np.isfinite(share.share):
-        out = {"share": share.share, "low": share.low, "high": share.high}
     return {
-        **out,
-        "reason": share.reason,
+        **asdict(share),
         "changes": {m: change_of(contrast_of(base[m], own[m])) for m in own},
         **{m: own[m].value for m in own},
     }

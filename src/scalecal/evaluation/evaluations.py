@@ -634,16 +634,12 @@ def _of_calibration(core: Facts) -> dict[str, Any]:
 
 def _best(core: Facts) -> str | None:
     """The method shown beside the baseline: recommended for sure, else the lowest of all."""
-    both = []
+    methods = words.recommended_methods(core)
     for answer in ("p_reader", "p"):
         own = (core["recommended"] or {}).get(answer)
         if own is not None and own["method"] != core["baseline"]:
-            both.append(own)
-    # A reader probability goes first, since votes judge difficulty; what is sure goes before both.
-    both.sort(key=lambda own: not own["sure"])
-    if not both:
-        return None
-    return str(both[0]["method"])
+            methods.append(own["method"])
+    return next(iter(methods), None)
 
 
 def _method_facts(

@@ -14,7 +14,7 @@ Cases to look at are those where a model is most confident against its readers, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logit
 
 from scalecal.calibrators.base import as_logits
-from scalecal.cases import Predictions, rows_of
+from scalecal.cases import Answers, Predictions, rows_of
 from scalecal.checks import MAX_RHO, Float, Int, as_rng
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import PUBLISHED, VOTED, reweighted
@@ -508,21 +508,18 @@ def decision_curves(audits: Mapping[str, Audit]) -> list[Row]:
 # Cases to look at
 
 
-def _mean_probs(cell: Predictions, method: str) -> Float:
-    """Mean over the seeds of each case's probabilities, (n, C); NaN where it was in no test set."""
+def _means(cell: Predictions, method: str, numbers: Callable[[Answers], Float]) -> Float:
+    """Mean over the seeds of each case's numbers, (n, m); NaN where it was in no test set."""
     parts = [cell.answers[method, seed] for seed in cell.seeds(method)]
-    return _means(cell, [(part.index, as_table(part.p)) for part in parts])
+    total, count = np.zeros((cell.cases.n, numbers(parts[0]).shape[1])), np.zeros((cell.cases.n, 1))
+    for part in parts:
+        total[part.index] += numbers(part)
+        count[part.index] += 1
+    return np.asarray(total / np.where(count > 0, count, np.nan))
 
 
-def _means(cell: Predictions, values: Sequence[tuple[Int, Float]]) -> Float:
-    """Mean over seeds of each case's numbers, NaN where it has none; (case numbers, numbers) by seed."""
-    total: Float = np.zeros((cell.cases.n, *values[0][1].shape[1:]))
-    count = np.zeros(cell.cases.n)
-    for index, numbers in values:
-        total[index] += numbers
-        count[index] += 1
-    count = np.where(count > 0, count, np.nan)
-    return np.asarray((total.T / count).T)
+def _label_probs(part: Answers) -> Float:
+    return as_table(part.p)
 
 
 def _case(cell: Predictions, i: int, shown: int) -> Row:
@@ -556,36 +553,32 @@ def _law_of_votes(cell: Predictions, method: str, i: int, c: int) -> Row | None:
     Means over the seeds that tested the case; probabilities and votes are of class `c`. `low` to `high`
     holds at least 80 % of the law, the least likely ends left out.
     """
-    votes, m = cell.cases.votes, 0
-    sizes = cell.cases.panel_sizes(cell.cases.usual_readers)
-    if sizes is not None:
-        m = int(sizes[i])
+    votes, sizes = cell.cases.votes, cell.cases.panel_sizes(cell.cases.usual_readers)
     label, reader, laws, split = [], [], [], []
     for seed in cell.seeds(method):
         part = cell.answers[method, seed]
         at = np.flatnonzero(part.index == i)
         if len(at) == 0 or part.p_reader is None:
             continue
-        q = part.p_reader[at]
-        label.append(float(as_table(part.p[at])[0, c]))
-        reader.append(float(as_table(q)[0, c]))
-        if m >= 1:
-            law = np.exp(vote_log_pmf(as_logits(q), part.rho, m))
-            # Of two classes there is the law of the second alone.
-            if law.ndim == 3:
-                law = law[:, c]
-            laws.append(law[0])
-        if m >= 2:
-            split.append(float(split_probability(as_logits(q), part.rho, m)[0]))
+        label.append(as_table(part.p[at])[0, c])
+        reader.append(as_table(part.p_reader[at])[0, c])
+        if sizes is None:
+            continue
+        logits = as_logits(part.p_reader[at])
+        law = np.exp(vote_log_pmf(logits, part.rho, int(sizes[i])))[0]
+        # Of two classes there is the law of the second alone.
+        if law.ndim == 2:
+            law = law[c]
+        laws.append(law)
+        split.append(split_probability(logits, part.rho, sizes[i])[0])
     if not label:
         return None
-    out: Row = {"label": np.mean(label), "reader": np.mean(reader), "n_raters": m or None}
-    if laws:
+    out: Row = {"label": np.mean(label), "reader": np.mean(reader), "n_raters": None}
+    if sizes is not None:
         law = np.mean(laws, axis=0)
         low, high = _span(law)
-        out |= {"law": law.tolist(), "low": low, "high": high, "split": None, "votes": None}
-        if split:
-            out["split"] = np.mean(split)
+        out |= {"n_raters": int(sizes[i]), "law": law.tolist(), "low": low, "high": high}
+        out |= {"split": np.mean(split), "votes": None}
         if votes is not None and votes[i].any():
             out["votes"] = int(votes[i, c])
     return out
@@ -600,12 +593,11 @@ def _span(law: Float, mass: float = 0.8) -> tuple[int, int]:
     (2, 3)
     """
     total = np.concatenate([[0.0], np.cumsum(law)])
-    for width in range(1, len(law) + 1):
-        inside = total[width:] - total[:-width]
-        if inside.max() >= mass - 1e-12:
-            low = int(inside.argmax())
-            return low, low + width - 1
-    return 0, len(law) - 1
+    width = 1
+    while (total[width:] - total[:-width]).max() < mass - 1e-12:
+        width += 1
+    low = int((total[width:] - total[:-width]).argmax())
+    return low, low + width - 1
 
 
 def likely_splits(cell: Predictions, method: str) -> list[Row]:
@@ -613,15 +605,12 @@ def likely_splits(cell: Predictions, method: str) -> list[Row]:
     size = cell.cases.panel_sizes(cell.cases.usual_readers)
     if size is None:
         return []
-    values = []
-    for seed in cell.seeds(method):
-        part = cell.answers[method, seed]
-        if part.p_reader is None:
-            return []
-        values.append(
-            (part.index, split_probability(as_logits(part.p_reader), part.rho, size[part.index]))
-        )
-    chance = _means(cell, values)
+
+    def splits(part: Answers) -> Float:
+        assert part.p_reader is not None
+        return split_probability(as_logits(part.p_reader), part.rho, size[part.index])[:, None]
+
+    chance = _means(cell, method, splits)[:, 0]
     likely = np.argsort(-chance, kind="stable")[: np.isfinite(chance).sum()]  # NaN comes last
     out = []
     for i in likely[:SPLITS_LISTED].tolist():
@@ -664,7 +653,7 @@ def confident_errors(cell: Predictions, method: str) -> list[Row]:
     top, excess = _excess(cell, table)
     before = None
     if method != cell.baseline:
-        before = _mean_probs(cell, cell.baseline)
+        before = _means(cell, cell.baseline, _label_probs)
     out = []
     for i in np.argsort(-excess, kind="stable")[:CONFIDENT_LISTED].tolist():
         shown = int(top[i])
@@ -689,9 +678,9 @@ def overconfident_cases(
     it, or less whether it is the label where it has no votes. Predictions are means over seeds. `two`
     has the two answers of the method named `both`.
     """
-    table, second = _mean_probs(cell, before), None
+    table, second = _means(cell, before, _label_probs), None
     if after is not None:
-        second = _mean_probs(cell, after)
+        second = _means(cell, after, _label_probs)
     top, excess = _excess(cell, table)
     known, each = np.isfinite(excess), np.arange(len(table))
     out = []

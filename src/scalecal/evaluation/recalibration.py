@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from scalecal import __version__
@@ -112,11 +112,7 @@ class Recalibrator:
         if isinstance(self.calibrator, PanelCalibrator):
             sizes = predictions.cases.panel_sizes(self.calibrator.panel_.panel_size)
         made = answers_of(self.calibrator, as_logits(own.p), n_raters=sizes)
-        own = replace(own, p=made.p)
-        # A reader probability that was there stays where the calibrator has none.
-        if made.p_reader is not None:
-            own = replace(own, p_reader=made.p_reader, rho=made.rho)
-        return replace(predictions, answers={key: own})
+        return replace(predictions, answers={key: _recalibrated(own, made)})
 
     def panel_sizes(self, cases: Cases) -> Int | None:
         """Readers of the panel whose split is predicted, (n,); None without a reader probability."""
@@ -171,6 +167,14 @@ class Recalibrator:
             path = path / "calibrator.json"
         text = read_document(path, msgspec.Raw, advice=_EXPECTED)
         return cls.from_json(bytes(text), source=str(path))
+
+
+def _recalibrated(answers: Answers, made: Answers) -> Answers:
+    """A calibrator's answers; a reader probability that was there stays where it has none."""
+    answers = replace(answers, p=made.p)
+    if made.p_reader is not None:
+        answers = replace(answers, p_reader=made.p_reader, rho=made.rho)
+    return answers
 
 
 class _SavedRecalibrator(msgspec.Struct):
@@ -393,7 +397,7 @@ def calibrate_predictions(
         raise InputError(next(iter(failed.values())))
     for name, why in failed.items():
         notes.append(f"{name} is not a candidate: it cannot be fitted in every fold ({why}).")
-    chosen = lowest({name: data.loss(own) for name, own in answers.items()})
+    chosen = lowest(data.losses(answers))
     after, picked = chosen, [chosen] * n_folds
     # A method that was asked for, and doing nothing, need no measure of the choice.
     if method == AUTO and chosen not in NOTHING:
@@ -444,13 +448,11 @@ def calibrate_predictions(
     )
     found = {(BASELINE, 0): before}
     for name, own in answers.items():
-        if name == BASELINE:
-            continue
-        # Without a reader probability of their own they keep the one that was there.
-        found[name, 0] = replace(before, p=own.p)
-        if own.p_reader is not None:
-            found[name, 0] = replace(before, p=own.p, p_reader=own.p_reader, rho=own.rho)
-    recalibrated = _with_answers(recalibrator.apply(predictions), found[after, 0])
+        found[name, 0] = _recalibrated(before, own)
+    recalibrated = recalibrator.apply(predictions)
+    # Labelled cases keep their out-of-fold answers.
+    own = _with_rows(recalibrated.only, predictions.y >= 0, found[after, 0])
+    recalibrated = replace(recalibrated, answers=dict.fromkeys(recalibrated.answers, own))
     cell = Predictions(data.cases, found, dataset, "model", {"calibration": about})
     options = {"n_bins": n_bins, "n_resamples": n_resamples, "seed": seed}
     evaluation = _evaluated(cell, recalibrator, options, lambda done: advance(0.4 * done))
@@ -468,37 +470,28 @@ def _chosen_by(rest: Material, labels: Mapping[str, Calibrator], *, n_folds: int
         except InputError:  # too few to choose by
             return next(iter(labels))
     answers, _, _ = rest.crossfit_all(labels, inner)
-    return lowest({name: rest.loss(found) for name, found in answers.items()})
+    return lowest(rest.losses(answers))
 
 
 def _stitched(
     answers: Mapping[str, Answers], rhos: Mapping[str, Float], picked: Sequence[str], fold: Int
 ) -> Answers:
     """Each fold's answers from the candidate picked for it."""
-    parts = [answers[name] for name in picked]
-    p = np.empty_like(parts[0].p)
-    reader = None
-    if parts[0].p_reader is not None:
-        reader = np.empty_like(p)
-    for k, part in enumerate(parts):
-        p[fold == k] = part.p[fold == k]
-        if reader is not None and part.p_reader is not None:
-            reader[fold == k] = part.p_reader[fold == k]
-    rho = float(np.mean([rhos[name][k] for k, name in enumerate(picked)]))
-    return Answers(p, reader, rho)
+    whole, rho = answers[picked[0]], []
+    for k, name in enumerate(picked):
+        whole = _with_rows(whole, fold == k, answers[name].take(fold == k))
+        rho.append(rhos[name][k])
+    return replace(whole, rho=float(np.mean(rho)))
 
 
-def _with_answers(made: Predictions, own: Answers) -> Predictions:
-    """Put the out-of-fold answers of the labelled cases in the place of the final calibrator's."""
-    labelled = made.y >= 0
-    key, kept = next(iter(made.answers.items()))
-    p, reader = kept.p.copy(), kept.p_reader
-    p[labelled] = own.p
+def _with_rows(answers: Answers, rows: NDArray[np.bool_], own: Answers) -> Answers:
+    """Put other answers in the place of those of some cases."""
+    p, reader = answers.p.copy(), answers.p_reader
+    p[rows] = own.p
     if reader is not None and own.p_reader is not None:
         reader = reader.copy()
-        reader[labelled] = own.p_reader
-    kept = replace(kept, p=p, p_reader=reader, rho=own.rho)
-    return replace(made, answers={key: kept})
+        reader[rows] = own.p_reader
+    return replace(answers, p=p, p_reader=reader, rho=own.rho)
 
 
 def _evaluated(

@@ -237,14 +237,13 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
     """One row per method: means over seeds, floors, paired changes, recovered share."""
     import pandas as pd
 
-    rows = {(row["method"], row["stratum"]): row for row in facts["rows"]}
     suffixes = {"overall": ""} | {stratum: f"_{stratum}" for stratum in facts["strata"]}
     lines = []
     for method in facts["methods"]:
-        line: dict[str, Any] = {"method": method, "seeds": rows[method, "overall"]["seeds"]}
+        line: dict[str, Any] = {"method": method, "seeds": words.row_of(facts, method)["seeds"]}
         changes: dict[str, Any] = {}
         for stratum, suffix in suffixes.items():
-            row = rows.get((method, stratum), {"changes": {}})
+            row = words.row_of(facts, method, stratum)
             line |= {f"{metric}{suffix}": row.get(metric) for metric in compared_metrics()}
             line[f"ece{suffix}_floor"] = row.get("floor")
             for metric in changed_metrics(stratum):
@@ -270,7 +269,6 @@ def comparison_table(facts: Facts) -> pd.DataFrame:
 
 def shown_table(facts: Facts) -> dict[str, list[str]]:
     """The columns of the comparison that a person reads, as text: title -> a cell for each method."""
-    rows = {(row["method"], row["stratum"]): row for row in facts["rows"]}
     names = []
     for method in facts["methods"]:
         name = method
@@ -283,10 +281,10 @@ def shown_table(facts: Facts) -> dict[str, list[str]]:
     for stratum in ("overall", *facts["strata"]):
         cells = []
         for method in facts["methods"]:
-            row = rows.get((method, stratum), {})
+            row = words.row_of(facts, method, stratum)
             cells.append(f"{number(row.get('ece'))} ({number(row.get('floor'))})")
         out[f"ECE {stratum} (floor)".replace(" overall", "")] = cells
-    whole = [rows[method, "overall"] for method in facts["methods"]]
+    whole = [words.row_of(facts, method) for method in facts["methods"]]
     for key in listed_metrics("everywhere", "methods"):
         if any(row.get(key) is not None for row in whole):
             out[COLUMNS[key].title] = [number(row.get(key)) for row in whole]

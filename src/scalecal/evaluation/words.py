@@ -169,12 +169,6 @@ def _part_error(audit: Facts, part: Row) -> str:
     return f"{start}; a calibrated model would be within {points(max(half, 0.01))}"
 
 
-def _title(part: Row) -> str:
-    if part["kind"] == "stratum":
-        return f"the stratum {part['name']}"
-    return f"{part['name']} {NOUNS[part['kind']]}"
-
-
 def _on(audit: Facts, part: Row) -> str:
     """Name a part of the cases, with what it is and its size."""
     kind = part["kind"]
@@ -182,7 +176,7 @@ def _on(audit: Facts, part: Row) -> str:
         kind = "foreseen"
     gloss = GLOSSES.get(kind, {}).get(part["name"])
     about = [*filter(None, [gloss]), f"n = {number(part['n'])}"]
-    return f"On {_title(part)} ({', '.join(about)})"
+    return f"On {_listed([part])} ({', '.join(about)})"
 
 
 def _inside(text: str) -> str:
@@ -193,11 +187,11 @@ def _inside(text: str) -> str:
 def _listed(parts: Sequence[Row]) -> str:
     """Names of some parts: "easy and hard cases", "low agreement", "the strata A, B and C"."""
     names = listed([str(part["name"]) for part in parts])
-    if parts[0]["kind"] == "stratum" and len(parts) > 1:
-        return f"the strata {names}"
-    if parts[0]["kind"] == "stratum":
-        return _title(parts[0])
-    return f"{names} {NOUNS[parts[0]['kind']]}"
+    if parts[0]["kind"] != "stratum":
+        return f"{names} {NOUNS[parts[0]['kind']]}"
+    if len(parts) == 1:
+        return f"the stratum {names}"
+    return f"the strata {names}"
 
 
 def _possible(audit: Facts) -> str:
@@ -212,15 +206,20 @@ def _possible(audit: Facts) -> str:
     if wide:
         worst = max(wide, key=lambda part: float(part["high"]))
         return f"one of {points(worst['high'])} cannot be excluded {_inside(_on(audit, worst))}"
-    return f"{_title(judged['parts'][-1])} could not be judged"
+    return f"{_listed(judged['parts'][-1:])} could not be judged"
 
 
 def _cases(row: Row) -> str:
-    cases = "1 case" if row["n"] == 1 else f"{number(row['n'])} cases"
-    groups = row.get("n_groups")
-    if not groups:
-        return cases
-    return f"{cases} of 1 group" if groups == 1 else f"{cases} of {number(groups)} groups"
+    text = _counted(row["n"], "case")
+    if row.get("n_groups"):
+        text += f" of {_counted(row['n_groups'], 'group')}"
+    return text
+
+
+def _counted(n: int, noun: str) -> str:
+    if n == 1:
+        return f"1 {noun}"
+    return f"{number(n)} {noun}s"
 
 
 def _numbers(audit: Facts) -> list[dict[str, str]]:
@@ -478,24 +477,9 @@ def _gain(own: Row) -> str:
 
 def _choice_advice(facts: Facts) -> tuple[str, str]:
     """Which of several methods or files to use: one for the label, one for a reader's vote."""
-    found, base, what = facts["recommended"], facts["baseline"], "method"
-    if facts["kind"] == "files":
-        what = "file"
-    trained, controls = _barred(facts)
+    found, base, barred = facts["recommended"], facts["baseline"], _barred(facts)
     if found is None:
-        text = f"There is no {what} beside {base} to recommend."
-        if trained or controls:
-            names = []
-            if trained:
-                names.append("methods that are trained on votes")
-            if controls:
-                names.append("negative controls")
-            barred = listed(names)
-            text = (
-                f"{barred[0].upper()}{barred[1:]} are not recommended, and there is no other method beside "
-                f"{base}."
-            )
-        return "Nothing to choose from", text
+        return "Nothing to choose from", f"There is no candidate beside {base}.{barred}"
     parts, used = [], {}
     for answer, whose in (("p", "the label"), ("p_reader", "a reader's vote")):
         own = found[answer]
@@ -505,57 +489,35 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
             used[own["method"]] = True
             text = f"use {_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
         elif own["method"] == base or own["low"] is not None:
-            tried = _tried(own["tried"], what, trained=trained, controls=controls)
-            text = f"{tried} significantly on the baseline ({base})."
+            text = (
+                f"none of the candidates ({own['tried']}) improves significantly on the baseline ({base})."
+            )
         else:
-            text = f"no {what} can be judged: too few {facts['resampled']}."
+            text = f"no candidate can be judged: too few {facts['resampled']}."
         parts.append(f"For {whose}, {text}")
     heading = "Keep the baseline"
     if used:
         heading = f"Use {listed(list(used))}"
     elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
         heading = "Do not rely on its probabilities"
-    return heading, " ".join(parts)
+    return heading, f"{' '.join(parts)}{barred}"
 
 
-def _barred(facts: Facts) -> tuple[bool, bool]:
-    """Whether methods stand in the table that are trained on votes, and negative controls.
+def _barred(facts: Facts) -> str:
+    """Say which methods in the table are never recommended; "" where all may be.
 
-    Neither is recommended: one reads the votes that judge it, the other is there to be worse.
+    One kind reads the votes that judge it, the other is there to be worse.
     """
     others = [METHODS[m] for m in facts["methods"] if m != facts["baseline"] and m in METHODS]
-    trained = any(method.needs_votes for method in others)
-    return trained, any(method.control for method in others)
-
-
-def _tried(count: int, what: str, *, trained: bool, controls: bool) -> str:
-    """Name the methods that were candidates: fewer than the table shows, if some are never recommended.
-
-    Examples
-    --------
-    >>> _tried(1, "method", trained=False, controls=False)
-    'the one other method does not improve'
-    >>> _tried(2, "method", trained=True, controls=False)
-    'none of the 2 methods that are not trained on votes improves'
-    """
-    one = count == 1
-    control = "negative controls"
-    if one:
-        control = "a negative control"
-    which = ""
-    if trained and controls:
-        which = f"neither trained on votes nor {control}"
-    elif trained:
-        which = "not trained on votes"
-    elif controls:
-        which = f"not {control}"
-    if one and which:
-        return f"the one {what} that is {which} does not improve"
-    if one:
-        return f"the one other {what} does not improve"
-    if which:
-        return f"none of the {count} {what}s that are {which} improves"
-    return f"none of the {count} other {what}s improves"
+    kinds = []
+    if any(method.needs_votes for method in others):
+        kinds.append("methods trained on votes")
+    if any(method.control for method in others):
+        kinds.append("negative controls")
+    if not kinds:
+        return ""
+    text = listed(kinds)
+    return f" {text[0].upper()}{text[1:]} are not candidates."
 
 
 def _named(facts: Facts, own: Row) -> str:
@@ -577,6 +539,19 @@ def _price(facts: Facts, own: Row) -> str:
     if remark := softening_remark(facts, own["method"]):
         text += f" ({remark})"
     return text
+
+
+def recommended_methods(facts: Facts) -> list[str]:
+    """Methods that are recommended for a reader's vote or for the label, and gain beyond chance.
+
+    A reader probability goes first, since votes judge difficulty.
+    """
+    recommended, names = facts["recommended"] or {}, {}
+    for answer in ("p_reader", "p"):
+        choice = recommended.get(answer)
+        if choice and choice["sure"]:
+            names[choice["method"]] = True
+    return list(names)
 
 
 def judge_of(facts: Facts) -> str:
@@ -926,10 +901,9 @@ def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
         parts = [name for name in cell["verdict"]["failing"] if name != "overall"]
         if parts:
             failing[cell["name"]] = listed(parts)
-        advised = [own for own in (cell["recommended"] or {}).values() if isinstance(own, Mapping)]
-        methods = dict.fromkeys(own["method"] for own in advised if own["sure"])
+        methods = recommended_methods(cell)
         if methods:
-            helped[cell["name"]] = listed(list(methods))
+            helped[cell["name"]] = listed(methods)
     where = {
         "question": everywhere,
         "heading": "No subset stands out",

@@ -13,7 +13,7 @@ import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, READS, VOTED
 from scalecal.evaluation.judging import JUDGES
-from scalecal.evaluation.words import judge_of, row_of, softening_remark
+from scalecal.evaluation.words import judge_of, recommended_methods, row_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report.svg import Drawing, Point, text_width
@@ -596,16 +596,6 @@ def voted_plots(cell: Row) -> list[Figure]:
 
 
 # Methods by their gain
-
-
-def recommended_methods(cell: Row) -> list[str]:
-    """Methods that are recommended for the label or for a reader's vote, and gain beyond chance."""
-    recommended, names = cell["recommended"] or {}, []
-    for answer in ("p_reader", "p"):
-        choice = recommended.get(answer)
-        if choice and choice["sure"] and choice["method"] not in names:
-            names.append(choice["method"])
-    return names
 
 
 def forests(cell: Row) -> list[Figure]:

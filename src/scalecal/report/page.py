@@ -28,6 +28,7 @@ from scalecal.evaluation.words import (
     AGREEMENT,
     judge_of,
     other_verdicts,
+    recommended_methods,
     softening_remark,
     verdict_sentences,
 )
@@ -438,7 +439,7 @@ def _model_row(cell: Row, facts: Row) -> View:
         "hard": hard,
         "verdict": cell["verdict"],
         "said": " ".join([*answers, *_paragraphs(cell)]),
-        "best": ", ".join(figures.recommended_methods(cell)) or "-",
+        "best": ", ".join(recommended_methods(cell)) or "-",
     }
 
 
