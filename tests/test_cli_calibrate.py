@@ -103,7 +103,7 @@ def test_applied_to_the_same_and_to_new_cases(tmp_path, frame):
     done = run("calibrate", labelled, "--apply", saved, "--out", tmp_path / "page")
     assert done.exit_code == 0, done.output
     assert "Before: " in done.output
-    assert "After platt: " in done.output
+    assert "After recalibration: " in done.output
     assert (tmp_path / "page" / "report.html").is_file()
     assert run("calibrate", labelled, "--apply", out).exit_code == 0
 

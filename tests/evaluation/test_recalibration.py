@@ -174,7 +174,7 @@ def test_none_leaves_p_and_adds_the_reader():
 def test_the_first_screen_is_of_what_is_after():
     facts = calibrate(*made()[:2], n_resamples=100).evaluation.facts
     assert facts["judged"] == "auto"
-    assert facts["verdict"]["headline"].startswith(f"After {facts['calibration']['chosen']}: ")
+    assert facts["verdict"]["headline"].startswith("After recalibration: ")
     assert facts["verdict"]["numbers"][0] == {"name": "Before", "value": "Attention"}
     assert facts["verdict"]["badge"] == facts["audits"]["auto"]["verdict"]["badge"]
     assert facts["lead"][2]["heading"] == "Use the recalibrated probabilities"

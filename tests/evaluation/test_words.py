@@ -112,7 +112,7 @@ def voted_audit(*, reader, n_raters=(7,), **change):
 def test_what_votes_say_of_a_readers_probability(change, kind):
     text = vote_paragraph(voted_audit(reader=True, **change))
     start = (
-        "On the readers' 700 votes the vote NLL is 0.500; if these probabilities were right it would be "
+        "On the readers' 700 votes the vote NLL is 0.500; for votes drawn from these probabilities it would be "
         "0.490: "
     )
     assert text.startswith(start)
@@ -125,7 +125,7 @@ def test_what_votes_say_of_a_readers_probability(change, kind):
 )
 def test_one_probability_cannot_be_right_for_a_vote_and_for_the_majority(n_raters, panel):
     text = vote_paragraph(voted_audit(reader=False, n_raters=n_raters))
-    assert "if these probabilities were right it would be 0.490." in text
+    assert "for votes drawn from these probabilities it would be 0.490." in text
     if panel is None:
         assert "majority" not in text
     else:

@@ -97,7 +97,7 @@ class Material:
             except InputError as error:  # votes of one reader, say: they judge, and no more
                 why = f"There is no reader probability: {error}."
                 return replace(data, votes=None, source=None, notes=(*notes, why))
-        if source is None and method in ("panel", BASELINE, Identity.name):
+        if source is None and method in ("panel", Identity.name, *NOTHING):
             raise InputError(
                 f"method {method!r} has nothing to learn from: give votes (--votes FILE, or columns votes "
                 "and n_raters), or the panel's size and kappa (--n-raters M --kappa K)"
@@ -193,7 +193,7 @@ def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:
     if data.source is None:
         nothing = BASELINE
     out: dict[str, Calibrator] = {nothing: Identity()}
-    if method in (BASELINE, Identity.name):
+    if method in (Identity.name, *NOTHING):
         return out
     if method in CALIBRATORS:
         return {method: data.calibrator(CALIBRATORS[method])}
@@ -230,14 +230,18 @@ def try_candidates(
         return predictions, None
     if min(np.bincount(fold, minlength=5)) < MIN_IN_FOLD:
         return predictions, None
-    answers, _, _ = data.crossfit_all(labels_tried(data, "auto"), fold)
+    labels = labels_tried(data, "auto")
+    answers, _, _ = data.crossfit_all(labels, fold)
     losses = data.losses(answers)
     chosen = lowest(losses)
-    found = {
-        "losses": losses,
-        "about": data.words(chosen),
-        "adds_reader": data.source is not None and own.p_reader is None,
-    }
+    adds_reader = data.source is not None and own.p_reader is None
+    found = {"losses": losses, "about": data.words(chosen), "adds_reader": adds_reader}
     if chosen in NOTHING:
         return predictions, found
-    return predictions.with_answers({(chosen, 0): replace(own, p=answers[chosen].p)}), found
+    best = replace(own, p=answers[chosen].p)
+    if adds_reader:
+        # The choice is by labels, so only what is chosen needs the reader probability beside it.
+        both, _, _ = data.crossfit_all({chosen: data.with_reader(labels[chosen])}, fold)
+        if chosen in both:
+            best = replace(best, p_reader=both[chosen].p_reader, rho=both[chosen].rho)
+    return predictions.with_answers({(chosen, 0): best}), found

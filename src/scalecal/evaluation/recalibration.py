@@ -280,7 +280,7 @@ def calibrate(
     probs
         Positive-class probabilities (n,), or (n, C).
     method
-        "auto", "none", or a name in `scalecal.calibrators.CALIBRATORS`. "auto" chooses
+        "auto", "none" (or "reader-only"), or a name in `scalecal.calibrators.CALIBRATORS`. "auto" chooses
         the lowest cross-fitted log loss among "none" and simple calibrators; "none" leaves `p` unchanged
         and adds a reader probability.
     votes, n_raters
@@ -367,7 +367,7 @@ def calibrate_predictions(
     advance
         Called with the share of the work that was just done (`scalecal.progress`).
     """
-    check_choice(method, [AUTO, BASELINE, *CALIBRATORS], "method")
+    check_choice(method, [AUTO, *NOTHING, *CALIBRATORS], "method")
     check_positive_int(n_folds, "n_folds", least=2)
     if n_folds > MAX_FOLDS:
         raise InputError(f"n_folds must be {MAX_FOLDS} or less, got {n_folds}")

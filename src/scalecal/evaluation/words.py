@@ -316,16 +316,21 @@ def _where(audit: Facts) -> dict[str, str]:
     return {"question": question, "heading": heading, "text": text}
 
 
-def vote_paragraph(audit: Facts) -> str:
-    """What the votes say of a reader's probability, or of the label's where there is no other; or ""."""
+def vote_paragraph(audit: Facts, facts: Facts | None = None) -> str:
+    """What the votes say of a reader's probability, or of the label's where there is no other; or "".
+
+    Of several seeds, which are known from the facts, it states the means that the table shows.
+    """
     row, meta = audit["rows"][0], audit["meta"]
     if not row.get("n_votes"):
         return ""
-    nll, floor = number(row["vote_nll"]), number(row["vote_nll_floor"])
     start = (
-        f"On the readers' {number(row['n_votes'])} votes the vote NLL is {nll}; if these probabilities "
-        f"were right it would be {floor}"
+        f"On the readers' {number(row['n_votes'])} votes the vote NLL is {number(row['vote_nll'])}; for "
+        f"votes drawn from these probabilities it would be {number(row['vote_nll_floor'])}"
     )
+    if facts is not None:
+        mean = row_of(facts, facts["judged"])["vote_nll"]
+        start = f"The mean vote NLL of {facts['n_seeds']} seeds is {number(mean)}"
     if meta.get("votes_judge") == "p_reader":
         return f"{start}: {_vote_error(row)}."
     panels = [m for m in meta.get("n_raters", ()) if m > 2]
@@ -385,10 +390,7 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
     if judged["badge"] == "good":
         return "Nothing", "Use the probabilities as they are, on cases like these."
     if judged["badge"] == "inconclusive":
-        if (row.get("n_groups") or MIN_GROUPS) < MIN_GROUPS:
-            needed = f"Cases of at least {MIN_GROUPS} groups (patients, slides) are needed"
-            return "Collect more groups", f"{needed} for a verdict."
-        return "Collect more cases", more_cases(row["n"], judged["error_high"])
+        return _undecided(audit)
     if row["prevalence"] in (0.0, 1.0):
         text = "All cases are of one class: add cases of the other classes and audit again."
         return "Check the labels", text
@@ -399,6 +401,13 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
             f"{log(odds[0] / odds[1]):+.2f} to its log-odds for this prevalence."
         )
         return "Recalibrate it", text
+    if meta.get("streamed"):
+        text = "Run scalecal calibrate FILE: an audit of a stream tries no calibrator."
+        return "Recalibrate it", text
+    # Calibrators are chosen by the labels, which find no error here: another one would not help.
+    if judged["reader"] and not judged["overall"]:
+        text = f"{_READER_ERROR} Unless scalecal calibrate made this p_reader, it can fit one to the votes."
+        return "Use p, but not p_reader", text
     if found is None:
         text = "There are too few cases to fit a calibrator: fit one to other cases (scalecal calibrate)."
         return "Recalibrate it", text
@@ -415,6 +424,21 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
         text = f"{_none_better(own)} Run scalecal calibrate FILE, which keeps p.{reader}"
         return "Add a reader probability", text
     return "Do not rely on its probabilities", _none_better(own)
+
+
+_READER_ERROR = (
+    "Tests against the labels find no error in p; p_reader deviates from the readers' votes on the cases "
+    "named above."
+)
+
+
+def _undecided(audit: Facts) -> tuple[str, str]:
+    """What would settle an inconclusive verdict."""
+    row = audit["rows"][0]
+    if (row.get("n_groups") or MIN_GROUPS) < MIN_GROUPS:
+        needed = f"Cases of at least {MIN_GROUPS} groups (patients, slides) are needed"
+        return "Collect more groups", f"{needed} for a verdict."
+    return "Collect more cases", more_cases(row["n"], audit["judgement"]["error_high"])
 
 
 def _none_better(own: Row) -> str:
@@ -443,20 +467,35 @@ def more_cases(n: int, high: float | None) -> str:
 
 
 def _calibration_advice(facts: Facts) -> tuple[str, str]:
-    about, found = facts["calibration"], facts["recommended"]
-    before = facts["audits"][facts["baseline"]]["judgement"]["badge"]
-    heading = "Use the recalibrated probabilities"
-    text = f"They come from {_named(facts, found['p'])}: {_gain(found['p'])}."
-    if before == "good" and not found["p"]["sure"]:
-        heading = "Use p before or after"
-        text = f"It was well calibrated before. {text}"
+    """Which probabilities to use: what an audit of the file before, and of the one after, would advise."""
+    about, own = facts["calibration"], facts["recommended"]["p"]
+    before = facts["audits"][facts["baseline"]]
+    state = before["judgement"]["badge"]
+    named = f"{_named(facts, own)}: {_gain(own)}"
     if about["chosen"] in NOTHING:
-        heading, text = "Leave p as it is", _none_better(found["p"])
+        heading, text = "Leave p as it is", _none_better(own)
         if about["method"] != "auto":
             text = "This method was requested."
-    gains = found["p_reader"]
+    elif own["difference"] >= 0:
+        heading = "Keep the original probabilities"
+        text = f"They are not improved by {named}."
+    elif own["sure"] or state == "attention":
+        heading = "Use the recalibrated probabilities"
+        text = f"They come from {named}."
+    elif state == "good":
+        heading = "Use p before or after"
+        text = f"It was well calibrated before. The recalibrated probabilities come from {named}."
+    else:
+        heading, text = _undecided(before)
+        text += f" The recalibrated probabilities come from {named}."
+    gains = facts["recommended"]["p_reader"]
     if gains is not None and gains["method"] != BASELINE:
         text += f" p_reader is judged by votes: {_gain(gains)}."
+    after = facts["audits"][facts["judged"]]["judgement"]
+    if after["reader"] and not after["overall"]:
+        text += f" {_READER_ERROR}"
+    elif after["badge"] == "attention":
+        text += " The error stated above remains."
     return heading, text
 
 
@@ -480,13 +519,14 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
     found, base, barred = facts["recommended"], facts["baseline"], _barred(facts)
     if found is None:
         return "Nothing to choose from", f"There is no candidate beside {base}.{barred}"
-    parts, used = [], {}
+    parts: list[str] = []
+    used: dict[str, list[str]] = {}
     for answer, whose in (("p", "the label"), ("p_reader", "a reader's vote")):
         own = found[answer]
         if own is None:
             continue
         if own["sure"]:
-            used[own["method"]] = True
+            used.setdefault(own["method"], []).append(whose)
             text = f"use {_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
         elif own["method"] == base or own["low"] is not None:
             text = (
@@ -497,10 +537,18 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
         parts.append(f"For {whose}, {text}")
     heading = "Keep the baseline"
     if used:
-        heading = f"Use {listed(list(used))}"
+        # A method is for all there is to predict only where nothing else is said of the other answer.
+        heading = "Use " + listed([_use(method, whose, parts) for method, whose in used.items()])
     elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
         heading = "Do not rely on its probabilities"
     return heading, f"{' '.join(parts)}{barred}"
+
+
+def _use(method: str, whose: Sequence[str], parts: Sequence[str]) -> str:
+    """A method with what it is used for, unless that is everything there is advice on."""
+    if len(whose) == len(parts):
+        return method
+    return f"{method} for {listed(whose)}"
 
 
 def _barred(facts: Facts) -> str:
@@ -595,13 +643,16 @@ def put_into_words(facts: dict[str, Any]) -> None:
     made = {name: audit["verdict"] for name, audit in facts["audits"].items()}
     own = dict(made[facts["judged"]])
     answers, base = own.pop("answers"), facts["baseline"]
+    judged = facts["audits"][facts["judged"]]
+    votes = vote_paragraph(judged)
     if facts["n_seeds"] > 1:
-        # The sentence has the table's number; tests need one set of cases, so they are of one seed.
-        first = _calibrated(facts["audits"][facts["judged"]], facts)
+        # Sentences have the table's numbers; tests need one set of cases, so they are of one seed.
+        first = _calibrated(judged, facts)
         first["text"] += f" Tests and diagrams are of seed {facts['seed']}."
         answers = [first, *answers[1:]]
+        votes = vote_paragraph(judged, facts)
     if facts["kind"] == "calibration":
-        own["headline"] = f"After {facts['calibration']['chosen']}: {_inside(own['headline'])}"
+        own["headline"] = f"After recalibration: {_inside(own['headline'])}"
         own["numbers"] = [{"name": "Before", "value": made[base]["word"]}, *own["numbers"]]
     if facts["kind"] == "files":
         others = [{"name": name, "value": other["word"]} for name, other in made.items()]
@@ -611,7 +662,7 @@ def put_into_words(facts: dict[str, Any]) -> None:
     facts["verdict"] = own
     facts["lead"] = [*answers, advice(facts)]
     topics = {
-        "votes": vote_paragraph(facts["audits"][facts["judged"]]),
+        "votes": votes,
         "calibration": _calibration_paragraph(facts),
     }
     for model, text in difference_sentences(facts).items():

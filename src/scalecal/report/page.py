@@ -97,7 +97,11 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], words:
 
 
 def _difficulty_view(cell: Row) -> View:
-    audit, title = cell["audits"][cell["baseline"]], f"Audit of {cell['name']}"
+    # The numbers are of the method that the verdict is about.
+    judged = cell["judged"]
+    audit, title = cell["audits"][judged], f"Audit of {cell['name']}"
+    if cell["kind"] == "calibration":
+        title += f": {judged}"
     return {
         "what": {method: _about_diagrams(cell, method) for method in cell["reliability"]},
         "audit": audit_table(title, audit["rows"], agreement=cell["agreement"]),
@@ -317,7 +321,10 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "scores": [COLUMNS[key] for key in texts.listed_metrics("everywhere")],
         "drawn": [cell["key"] for cell in cells],
         "left_out": left_out,
-        "any_after": any(len(cell["shown"]) > 1 for cell in cells),
+        # Files and methods stand side by side: none of them is before or after another.
+        "any_after": any(
+            len(cell["shown"]) > 1 and cell["kind"] in ("audit", "calibration") for cell in cells
+        ),
         "any_seeds": any(cell["n_seeds"] > 1 for cell in every),
         "n_resamples": ", ".join(map(number, resamples)),
         **_claims_view(facts),
