@@ -420,7 +420,7 @@ def votes_in(
         votes = table.numbers("votes")[:, None]
         what = f"column {name!r}"
     gaps = np.isnan(votes)
-    absent: NDArray[np.bool_] = gaps.all(axis=1)
+    absent = np.asarray(gaps.all(axis=1))
     refuse(
         gaps.any(axis=1) & ~absent,
         f"some but not all of {', '.join(spread.values())} are empty",
