@@ -257,7 +257,7 @@ def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
         counted, first, lines = word, 0, None
     mask = np.asarray(where)
     index = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
-    numbers = [int(i) + first for i in index[:most]]
+    numbers = (index[:most] + first).tolist()
     if lines is not None:
         numbers = lines(numbers)
     shown = ", ".join(map(str, numbers))

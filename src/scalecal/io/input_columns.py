@@ -494,7 +494,30 @@ class NamedColumns:
 
         With `role`, also how to name another column. To be raised within `messages`.
         """
-        return _missing(name, use, self.header, role)
+        columns = list(self.header)
+        lower = {column.lower(): column for column in reversed(columns)}
+        meant = None
+        for usual, other in usual_names().items():
+            if name in (usual, other, f"{other}0"):
+                meant = could_be(usual, columns)
+                break
+        if meant is None:
+            near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+            near += [column for column in lower if column.startswith(name.lower())]
+            meant = next((lower[column] for column in near), None)
+        advice = ""
+        if meant is not None:
+            advice = f" Did you mean {meant!r}?"
+        if columns and all(_is_number(column) for column in columns):
+            advice += " The first line must be a header with the columns' names."
+        elif role is not None:
+            advice += f" Name it with {as_option(role, meant or 'NAME')}."
+        more = ""
+        if len(columns) > 20:
+            more = f", ... ({len(columns)} in all)"
+        return InputError(
+            f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{advice}"
+        )
 
     def numbers(self, role: str, suffix: str = "") -> Float:
         """Return a column as float64; missing values are NaN, anything else must be a number.
@@ -591,11 +614,12 @@ def check_headers(
     Falling back on the usual name in silence would hide a misspelling.
     """
     known = tuple(column for header in headers.values() for column in header)
+    found = NamedColumns(None, " and ".join(headers), known)
     for role, name in (columns or {}).items():
         lookup(role, dict.fromkeys(roles), "column role")
         if not any(plays(role, name, column) for column in known):
-            with in_file(" and ".join(headers)):
-                raise _missing(name, f"named as the {role} column", known)
+            with found.messages():
+                raise found.missing(name, f"named as the {role} column")
 
 
 def open_columns(
@@ -658,19 +682,16 @@ def _name_columns(
     path = Path(path)
     header = column_names(path)
     names, wanted = name_columns(header, columns, roles)
-    if not wanted:
-        with in_file(path.name):
-            # The id may be missing, the probability, the embeddings and the images may not.
-            if "p" in roles:
-                raise _missing(names["p"], "the predicted probability", header, "p")
-            for role in ("X", "path", roles[0]):
-                if role in roles:
-                    raise _missing(names[role], "needed", header)
-    with in_file(path.name):
-        _check_distinct(wanted)
     word, first = FIRST_ROW[table_kind(path)]
     lines = partial(line_numbers, path) if word == "line" else None
-    return NamedColumns(None, path.name, header, names, word, first, lines), wanted
+    empty = NamedColumns(None, path.name, header, names, word, first, lines)
+    with empty.messages():
+        if not wanted:
+            # The id may be missing, the probability, the embeddings and the images may not.
+            role = next(role for role in ("p", "X", "path", roles[0]) if role in roles)
+            raise empty.missing(names[role], INPUT_COLUMNS[role].holds, role=role)
+        _check_distinct(wanted)
+    return empty, wanted
 
 
 APART = ("p", "label", "votes", "n_raters")
@@ -769,33 +790,6 @@ def join(
         sources=sources,
     )
     return joined, tuple(notes)
-
-
-def _missing(name: str, use: str, header: Iterable[str], role: str | None = None) -> InputError:
-    columns = list(header)
-    lower = {column.lower(): column for column in reversed(columns)}
-    meant = None
-    for usual, other in usual_names().items():
-        if name in (usual, other, f"{other}0"):
-            meant = could_be(usual, columns)
-            break
-    if meant is None:
-        near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
-        near += [column for column in lower if column.startswith(name.lower())]
-        meant = next((lower[column] for column in near), None)
-    advice = ""
-    if meant is not None:
-        advice = f" Did you mean {meant!r}?"
-    if columns and all(_is_number(column) for column in columns):
-        advice += " The first line must be a header with the columns' names."
-    elif role is not None:
-        advice += f" Name it with {as_option(role, meant or 'NAME')}."
-    more = ""
-    if len(columns) > 20:
-        more = f", ... ({len(columns)} in all)"
-    return InputError(
-        f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{advice}"
-    )
 
 
 def _is_text(kind: Any) -> bool:

@@ -671,8 +671,6 @@ class Store:
         Everything that decides the bytes of the parts; JSON values.
     kind
         The command that fills it.
-    inputs
-        Files and folders that are read.
 
     Examples
     --------
@@ -696,11 +694,10 @@ class Store:
         settings: Mapping[str, Any],
         *,
         kind: str,
-        inputs: Paths = (),
     ) -> None:
         self.path, self.kind = Path(path), kind
         self._settings = plain(settings)
-        check_output_folder(self.path, kind=kind, inputs=inputs)
+        check_output_folder(self.path, kind=kind)
 
     def __enter__(self) -> Store:
         self._held = hold_folder(self.path, self._begin)
