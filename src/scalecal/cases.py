@@ -236,7 +236,9 @@ class Cases:
     @property
     def group_codes(self) -> Int | None:
         """Number of each case's group, (n,); None without groups."""
-        return None if self.groups is None else self.groups.codes
+        if self.groups is None:
+            return None
+        return self.groups.codes
 
     @property
     def stratum_names(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import ModuleType
@@ -106,7 +106,9 @@ def as_utf8(text: str) -> str:
     >>> print(as_utf8(os.fsdecode(bytes([255])) + ".csv"))
     \\udcff.csv
     """
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def plain(obj: Any) -> Any:
@@ -309,12 +311,10 @@ def lookup(name: str, registry: Mapping[str, T], what: str) -> T:
 
 def check_choice(value: T, choices: Iterable[T], name: str) -> T:
     """Return `value` if it is one of `choices`."""
-    known = dict.fromkeys(choices)
-    try:
-        if value in known:
-            return value
-    except TypeError:  # not hashable
-        pass
+    known = list(dict.fromkeys(choices))
+    # Arrays, which are not hashable, cannot be compared as a whole.
+    if isinstance(value, Hashable) and value in known:
+        return value
     raise InputError(
         f"{name} must be one of {', '.join(map(repr, known))}, got {reprlib.repr(value)}"
     )

@@ -103,7 +103,12 @@ class AnswerReader:
             reader = self._probabilities(table, "p_reader", ids, classes)
         rho = 0.0
         if table.has("rho"):
-            rho = self._correlation(table)
+            values = table.checked("rho")
+            if self._rho is None:
+                self._rho = float(values[0])
+            rho = self._rho
+            problem = f"column {table.names['rho']!r} must hold the same number for all cases"
+            refuse(values != rho, f"{problem}, {rho:g}", values)
         return Answers(p, reader, rho)
 
     @property
@@ -115,15 +120,6 @@ class AnswerReader:
             f"In {self._rounded} of {self._n} rows the probabilities did not sum to 1 (off by up "
             f"to {self._furthest:.2g}): divided by their sum.",
         )
-
-    def _correlation(self, table: NamedColumns) -> float:
-        """Return the one value of the column `rho`, the same in all pieces of a file."""
-        name, values = table.names["rho"], table.checked("rho")
-        if self._rho is None:
-            self._rho = float(values[0])
-        problem = f"column {name!r} must hold the same number for all cases, {self._rho:g}"
-        refuse(values != self._rho, problem, values)
-        return self._rho
 
     def _probabilities(
         self, table: NamedColumns, role: str, ids: Ids, classes: Sequence[str] | None

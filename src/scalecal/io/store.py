@@ -13,6 +13,7 @@ import errno
 import hashlib
 import json
 import os
+import reprlib
 import secrets
 import shutil
 import time
@@ -629,7 +630,9 @@ def differences(there: Any, here: Any, name: str = "") -> list[str]:
             for key, label in zip(keys, labels, strict=True)
             for line in differences(there.get(key), here.get(key), label)
         ]
-    return [] if there == here else [f"{name}: {_short(there)} there, {_short(here)} here"]
+    if there == here:
+        return []
+    return [f"{name}: {reprlib.repr(there)} there, {reprlib.repr(here)} here"]
 
 
 def hold_folder(folder: Path, begin: Callable[[], None]) -> contextlib.ExitStack:
@@ -649,11 +652,6 @@ def check_unused(folder: Path) -> None:
             f"{folder} is not empty ({', '.join(others[:3])}) and was not begun by this command. Choose a "
             "new folder"
         )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class Store:

@@ -280,10 +280,17 @@ def read_parquet(
     path: Path, columns: Sequence[str] | None = None, *, factors: Sequence[str] = ()
 ) -> Any:
     """Read a Parquet file (some columns of it), after a look at the memory that it declares."""
-    wanted = column_names(path) if columns is None else columns
+    if columns is None:
+        columns = column_names(path)
+    wanted = dict.fromkeys(columns)
     # The file alone: `pq.read_table` would make columns of the names of its folders (a=1/t.parquet).
     with _reading(path, "parquet"), pq.ParquetFile(path, read_dictionary=list(factors)) as file:
-        check_limit(_declared_bytes(file, set(wanted)), "memory", f"{path}: the memory it declares")
+        # At least so much, by the footer's rows and types. Of its other parts (`row_group(0).column(0)`)
+        # damaged ones end the process.
+        fields = [field.type for field in file.schema_arrow if field.name in wanted]
+        bits = sum(kind.bit_width if pa.types.is_primitive(kind) else 32 for kind in fields)
+        declared = int(file.metadata.num_rows) * bits // 8
+        check_limit(declared, "memory", f"{path}: the memory it declares")
         table = file.read(columns=list(wanted))
         table.validate(full=True)
         return _usual(table)
@@ -301,14 +308,6 @@ def _usual(table: Any) -> Any:
             column = table.column(place).cast(plain[field.type])
             table = table.set_column(place, field.name, column)
     return table
-
-
-def _declared_bytes(file: Any, wanted: Collection[str]) -> int:
-    """Bytes that some columns of a Parquet file take at least, by what its footer says of rows and types."""
-    # Of the footer's other parts (`row_group(0).column(0)`) damaged ones end the process.
-    fields = [field.type for field in file.schema_arrow if field.name in wanted]
-    bits = sum(kind.bit_width if pa.types.is_primitive(kind) else 32 for kind in fields)
-    return int(file.metadata.num_rows) * bits // 8
 
 
 def _read_text(
