@@ -39,7 +39,7 @@ def test_soft_and_hard_targets():
         (lambda: checks.check_weights([1], 2), "one value per case"),
         (lambda: checks.check_positive_int(2.5, "k"), "whole number"),
         (lambda: checks.check_positive_int(True, "k"), "whole number"),
-        (lambda: checks.check_unit("x", "share"), "number in"),
+        (lambda: checks.check_unit("x", "share"), "lie in .0, 1., got 'x'"),
         (lambda: checks.check_unit(1.5, "share"), "lie in"),
         (lambda: checks.check_choice("x", ("a", "b"), "mode"), "mode must be one of 'a', 'b'"),
         (lambda: checks.check_logits([np.inf]), "finite"),

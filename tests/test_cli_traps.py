@@ -69,11 +69,11 @@ def test_two_classes_in_words_need_a_positive_one(call, data, command):
 def test_groups_in_train_and_test_are_warned_of(call, command):
     part = np.repeat(["train", "val", "test"], [120, 30, 50])
     groups = np.arange(200) % 25
-    with pytest.warns(ScalecalWarning, match=r"25 of 25 groups .* \(50 of 50 test cases\)"):
+    with pytest.warns(ScalecalWarning, match=r"share 25 of 25 groups \(50 of 50 test cases\)"):
         result = call(command, split=part, group=groups)
     assert result.exit_code == 0, result.output
     if command != "fit":
-        assert "Note: 25 of 25 groups have cases in both train and test" in result.output
+        assert "Note: train and test share 25 of 25 groups" in result.output
     quiet = call(command, "--allow-leakage", split=part, group=groups)  # warnings are errors
     assert quiet.exit_code == 0, quiet.output
     assert "25 of 25" not in quiet.output
@@ -90,7 +90,7 @@ def test_check_warns_of_groups_in_train_and_test(tmp_path):
     ]
     (tmp_path / "t.csv").write_text("\n".join(["path,label,group,split", *rows]) + "\n")
     found = run("check", f"table:{tmp_path / 't.csv'}", "--data", tmp_path)
-    assert "warning: 1 of 1 groups has cases in both train and test" in found.output
+    assert "warning: train and test share 1 of 1 groups" in found.output
     quiet = run("check", f"table:{tmp_path / 't.csv'}", "--data", tmp_path, "--allow-leakage")
     assert quiet.exit_code == 0
     assert "both train and test" not in quiet.output

@@ -212,7 +212,7 @@ def test_extract_and_finetune_keep_files(tiles):
     options = ("--weights", "random", "--device", "cpu")
     for out in ("tiles", "notes", "."):
         refused("not empty", "extract", tiles, "efficientnet-lite0", *options, "--out", out)
-        refused("other files", "finetune", tiles, "--labels", "hard", "--out", out)
+        refused("not empty", "finetune", tiles, "--labels", "hard", "--out", out)
 
 
 def test_an_edited_table_of_features_is_kept(features):

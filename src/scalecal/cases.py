@@ -236,7 +236,9 @@ class Cases:
     @property
     def group_codes(self) -> Int | None:
         """Number of each case's group, (n,); None without groups."""
-        return None if self.groups is None else self.groups.codes
+        if self.groups is None:
+            return None
+        return self.groups.codes
 
     @property
     def stratum_names(self) -> tuple[str, ...]:
@@ -310,9 +312,7 @@ class Cases:
                 f"--group-regex '{pattern}' has no group: put parentheses around what names the patient, "
                 "as in '^(P[0-9]+)_'"
             )
-        which: int | str = 1
-        if "group" in compiled.groupindex:
-            which = "group"
+        which = compiled.groupindex.get("group", 1)
         values, unmatched = [], []
         for name in self.names.tolist():
             match = compiled.search(name)
@@ -360,23 +360,21 @@ def leakage_note(cases: Cases) -> str:
     --------
     >>> cases = Cases(n=3, groups=Factor.of(["a", "b", "a"]), split=Factor.of(["train", "test", "test"]))
     >>> leakage_note(cases)
-    '1 of 2 groups has cases in both train and test (1 of 2 test cases): ...'
+    'train and test share 1 of 2 groups (1 of 2 test cases): ...'
     """
     if cases.groups is None or cases.split is None:
         return ""
     codes, part = cases.groups.codes, cases.split.values
     # A case of no group shares its patient with nobody.
     known = codes >= 0
-    seen, tested = (codes[known & (part == name)] for name in ("train", "test"))
+    seen = codes[known & (part == "train")]
+    tested = codes[known & (part == "test")]
     shared = np.intersect1d(seen, tested)
     if len(shared) == 0:
         return ""
-    has = "have"
-    if len(shared) == 1:
-        has = "has"
     total, cut = len(np.unique(codes[known])), int(np.isin(tested, shared).sum())
     return (
-        f"{len(shared):,} of {total:,} groups {has} cases in both train and test "
+        f"train and test share {len(shared):,} of {total:,} groups "
         f"({cut:,} of {int((part == 'test').sum()):,} test cases): what was learnt from them makes "
         "scores on test too good. Split by group, or leave the split out and one is drawn that keeps groups "
         "whole; --allow-leakage (in Python allow_leakage=True) silences this."

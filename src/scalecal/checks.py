@@ -10,7 +10,7 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import ModuleType
@@ -106,7 +106,9 @@ def as_utf8(text: str) -> str:
     >>> print(as_utf8(os.fsdecode(bytes([255])) + ".csv"))
     \\udcff.csv
     """
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def plain(obj: Any) -> Any:
@@ -257,7 +259,7 @@ def rows(where: ArrayLike, most: int = 5, *, word: str | None = None) -> str:
         counted, first, lines = word, 0, None
     mask = np.asarray(where)
     index = np.flatnonzero(mask.reshape(len(mask), -1).any(axis=1))
-    numbers = [int(i) + first for i in index[:most]]
+    numbers = (index[:most] + first).tolist()
     if lines is not None:
         numbers = lines(numbers)
     shown = ", ".join(map(str, numbers))
@@ -309,12 +311,10 @@ def lookup(name: str, registry: Mapping[str, T], what: str) -> T:
 
 def check_choice(value: T, choices: Iterable[T], name: str) -> T:
     """Return `value` if it is one of `choices`."""
-    known = dict.fromkeys(choices)
-    try:
-        if value in known:
-            return value
-    except TypeError:  # not hashable
-        pass
+    known = list(dict.fromkeys(choices))
+    # Arrays, which are not hashable, cannot be compared as a whole.
+    if isinstance(value, Hashable) and value in known:
+        return value
     raise InputError(
         f"{name} must be one of {', '.join(map(repr, known))}, got {reprlib.repr(value)}"
     )
@@ -329,8 +329,15 @@ def check_positive_int(value: Any, name: str, *, least: int = 1) -> int:
     return int(value)
 
 
-def check_number(value: Any, name: str, expected: str = "be a number") -> float:
-    """Return one finite number as a float; `expected` words what it should have been.
+def check_number(
+    value: Any,
+    name: str,
+    expected: str = "be a number",
+    *,
+    low: float = -np.inf,
+    high: float = np.inf,
+) -> float:
+    """Return one finite number from `low` to `high` as a float; `expected` words what it should have been.
 
     Examples
     --------
@@ -340,12 +347,12 @@ def check_number(value: Any, name: str, expected: str = "be a number") -> float:
     scalecal.checks.InputError: learning_rate must be a number above 0, got None
     """
     number = float("nan")
-    if type(value) is np.ndarray and value.ndim == 0:
+    if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:
         value = value.item()
-    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+    if isinstance(value, int | float | np.floating) and not isinstance(value, bool):
         with suppress(OverflowError):
             number = float(value)
-    if not np.isfinite(number):
+    if not (np.isfinite(number) and low <= number <= high):
         raise InputError(f"{name} must {expected}, got {reprlib.repr(value)}")
     return number
 
@@ -361,28 +368,23 @@ def check_list(values: Any, name: str) -> list[Any]:
     raise InputError(f"{name} must be a list of at least one value, got {reprlib.repr(values)}")
 
 
+_ABOVE_0 = float(np.nextafter(0.0, 1.0))
+_BELOW_1 = float(np.nextafter(1.0, 0.0))
+
+
 def check_above(value: Any, name: str) -> float:
     """Return `value` as a finite float above 0."""
-    number = check_number(value, name, "be a number above 0")
-    if not number > 0.0:
-        raise InputError(f"{name} must be a number above 0, got {number:g}")
-    return number
+    return check_number(value, name, "be a number above 0", low=_ABOVE_0)
 
 
 def check_unit(value: Any, name: str) -> float:
     """Return `value` as a float in [0, 1]."""
-    number = check_number(value, name, "be a number in [0, 1]")
-    if not 0.0 <= number <= 1.0:
-        raise InputError(f"{name} must lie in [0, 1], got {number:g}")
-    return number
+    return check_number(value, name, "lie in [0, 1]", low=0.0, high=1.0)
 
 
 def check_inside(value: Any, name: str) -> float:
     """Return `value` as a float above 0 and below 1."""
-    number = check_number(value, name, "be a number between 0 and 1")
-    if not 0.0 < number < 1.0:
-        raise InputError(f"{name} must lie strictly between 0 and 1, got {number:g}")
-    return number
+    return check_number(value, name, "lie strictly between 0 and 1", low=_ABOVE_0, high=_BELOW_1)
 
 
 def as_array(values: Any, name: str) -> NDArray[Any]:

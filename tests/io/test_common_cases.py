@@ -74,7 +74,10 @@ def test_agrees_with_reading_one_file_of_the_common_cases(tmp_path):
             "id,p,label\nx,0.1,1\nz,0.2,1\n",
             "label of 'x' is '0' in one and '1' in the other .1 such",
         ),
-        ("id,p\nu,0.1\nv,0.2\n", "have no id in common: 'x', 'y', 'z' against 'u', 'v'"),
+        (
+            "id,p\nu,0.1\nv,0.2\n",
+            "no id is in all of a.csv, b.csv: a.csv has 'x', 'y', 'z'; b.csv has 'u', 'v'",
+        ),
         ("p\n0.1\n0.2\n", r"b.csv: no column 'id' \(by which several files are joined\)"),
         ("id,p\nx,0.1\nx,0.2\n", "b.csv: column 'id' must be unique"),
         ("id,q\nx,0.1\n", "b.csv: no column 'p'"),

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, ScalecalWarning
 from scalecal.io import feature_store
 from scalecal.io.feature_store import StoreWriter, load_features
 from scalecal.io.features import read_features
@@ -166,7 +166,9 @@ def test_a_shard_changed_at_its_length_is_found(folder: Path, tmp_path: Path) ->
         shard.write_bytes(content)
     with pytest.raises(InputError, match=r"00000\.npy does not match its sha256"):
         read_features(folder)
-    use(fill(tmp_path / "part"))  # made again
+    with pytest.warns(ScalecalWarning, match=r"00000\.npy is damaged: made again"):
+        fill(tmp_path / "part")
+    use(tmp_path / "part")
     assert (part.parent / "00000.npy.damaged").exists()
 
 

@@ -596,7 +596,7 @@ def stream_file(
     result.notes.extend(file.notes)
     header = column_names(path)
     for role, column in INPUT_COLUMNS.items():
-        if column.not_streamed and (columns or {}).get(role, column.usual_name) in header:
+        if column.not_streamed and (columns or {}).get(role, column.name or role) in header:
             result.notes.append(column.not_streamed)
     result.meta["file"] = path.name
     return evaluation_of(result, dataset=path.stem)

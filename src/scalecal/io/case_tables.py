@@ -85,28 +85,31 @@ class AnswerReader:
         self._furthest = 0.0
         self._rho: float | None = None
 
-    def read(self, table: NamedColumns, ids: Ids) -> tuple[Answers, tuple[str, ...] | None]:
-        """Return the answers in a table, to be called within its `messages`, and their classes.
+    def read(self, table: NamedColumns, ids: Ids, classes: Sequence[str] | None) -> Answers:
+        """Return the answers in a table, to be called within its `messages`.
 
-        The classes are those of the columns of `p` and `p_reader`, in their order; None where each is
-        one column, of the positive class.
+        `classes` are those of its columns (`classes_of_columns`), in the order that is wanted.
         """
         self._n += len(table)
-        p, named = self._probabilities(table, "p", ids)
+        p = self._probabilities(table, "p", ids, classes)
         reader = None
         if table.has("p_reader") or table.spread("p_reader"):
-            reader, other = self._probabilities(table, "p_reader", ids)
-            if set(other or ()) != set(named or ()):
+            p_classes = classes_of_columns(table, "p") or ()
+            if set(classes_of_columns(table, "p_reader") or ()) != set(p_classes):
                 raise InputError(
                     f"columns {table.names['p_reader']!r} and {table.names['p']!r} must have the same "
                     "form: one column each, or one for every class each"
                 )
-            if named is not None and other is not None:
-                reader = reader[:, _places(named, other)]
+            reader = self._probabilities(table, "p_reader", ids, classes)
         rho = 0.0
         if table.has("rho"):
-            rho = self._correlation(table)
-        return Answers(p, reader, rho, **per_case_numbers(table)), named
+            values = table.checked("rho")
+            if self._rho is None:
+                self._rho = float(values[0])
+            rho = self._rho
+            problem = f"column {table.names['rho']!r} must hold the same number for all cases"
+            refuse(values != rho, f"{problem}, {rho:g}", values)
+        return Answers(p, reader, rho)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,36 +121,16 @@ class AnswerReader:
             f"to {self._furthest:.2g}): divided by their sum.",
         )
 
-    def _correlation(self, table: NamedColumns) -> float:
-        """Return the one value of the column `rho`, the same in all pieces of a file."""
-        name, values = table.names["rho"], table.checked("rho")
-        if self._rho is None:
-            self._rho = float(values[0])
-        problem = f"column {name!r} must hold the same number for all cases, {self._rho:g}"
-        refuse(values != self._rho, problem, values)
-        return self._rho
-
     def _probabilities(
-        self, table: NamedColumns, role: str, ids: Ids
-    ) -> tuple[Float, tuple[str, ...] | None]:
-        """Return (n,) probabilities and None, or (n, C) and the classes of the columns."""
-        name, spread = table.names[role], table.spread(role)
+        self, table: NamedColumns, role: str, ids: Ids, classes: Sequence[str] | None
+    ) -> Float:
+        """Return probabilities: (n,) of one column or of the second of two classes, else (n, C)."""
+        name = table.names[role]
         if table.has(role):
-            probs, named = table.numbers(role), None
-        elif len(spread) >= 2:
-            named = tuple(spread)
-            check_limit(len(named), "classes", f"the number of columns {name}_<class>")
-            if all(label.isdigit() for label in named):
-                named = tuple(sorted(named, key=int))
-            probs = np.column_stack([table.numbers(role, f"_{label}") for label in named])
-            name = f"{name}_<class>"
-        elif spread:
-            raise InputError(
-                f"{next(iter(spread.values()))!r} is the only column of probabilities: "
-                f"call it {name!r}, or give one for every class"
-            )
+            probs = table.numbers(role)
         else:
-            raise table.missing(name, "the predicted probability", role=role)
+            probs = np.column_stack([table.numbers(role, f"_{label}") for label in classes or ()])
+            name = f"{name}_<class>"
         absent = np.asarray(np.isnan(probs).reshape(len(probs), -1).any(axis=1))
         if absent.any():
             which = "" if ids is None else f" (ids {some(ids[absent])})"
@@ -161,26 +144,31 @@ class AnswerReader:
                 probs[off] /= total[off, None]
                 self._rounded += int(off.sum())
                 self._furthest = max(self._furthest, float(distance[off].max()))
-        return check_probs(probs, f"column {name!r}"), named
+        probs = check_probs(probs, f"column {name!r}")
+        if probs.ndim == 2 and probs.shape[1] == 2:
+            return np.ascontiguousarray(probs[:, 1])
+        return probs
 
 
-def in_order(answers: Answers, named: Sequence[str] | None, classes: Sequence[str]) -> Answers:
-    """Put columns of probabilities by class in the order of the classes; (n,) of two classes."""
-    if named is None:
-        return answers
-    order: Any = _places(classes, named)
-    if len(order) == 2:
-        order = order[1]
-    p_reader = answers.p_reader
-    if p_reader is not None:
-        p_reader = np.ascontiguousarray(p_reader[:, order])
-    return replace(answers, p=np.ascontiguousarray(answers.p[:, order]), p_reader=p_reader)
+def classes_of_columns(table: NamedColumns, role: str) -> tuple[str, ...] | None:
+    """Classes of the columns of probabilities of a role; None where one holds the positive class's.
 
-
-def _places(names: Sequence[str], among: Sequence[str]) -> list[int]:
-    """Where each of some names stands among others."""
-    place = {name: k for k, name in enumerate(among)}
-    return [place[name] for name in names]
+    To be called within the table's `messages`.
+    """
+    if table.has(role):
+        return None
+    name, spread = table.names[role], table.spread(role)
+    if not spread:
+        raise table.missing(name, "the predicted probability", role=role)
+    if len(spread) == 1:
+        raise InputError(
+            f"{next(iter(spread.values()))!r} is the only column of probabilities: "
+            f"call it {name!r}, or give one for every class"
+        )
+    check_limit(len(spread), "classes", f"the number of columns {name}_<class>")
+    if all(label.isdigit() for label in spread):
+        return tuple(sorted(spread, key=int))
+    return tuple(spread)
 
 
 class CaseReader:
@@ -308,8 +296,9 @@ def _by_class(counts: Int, named: Sequence[str], classes: Sequence[str]) -> Int:
     """Put counts of votes in the order of the classes."""
     _check_among(named, classes, "the table of votes")
     if named:
+        place = {name: k for k, name in enumerate(classes)}
         ordered = np.zeros((len(counts), len(classes)), dtype=np.int64)
-        ordered[:, _places(named, classes)] = counts
+        ordered[:, [place[name] for name in named]] = counts
         return ordered
     if len(classes) != 2:
         raise InputError(
@@ -410,54 +399,49 @@ def votes_in(
 
     A case whose votes are all missing was seen by no reader: its counts are zero.
     """
-    spread = table.spread("votes")
-    name = table.names["votes"]
+    name, spread = table.names["votes"], table.spread("votes")
     single = table.has("votes")
-    if single and spread and np.isnan(table.numbers("votes")).all():
-        single = False  # a column that is there but says nothing, as in feature folders
     if single and spread:
-        first = next(iter(spread.values()))
-        raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
-    if not single and not spread:
+        # A column that is there but says nothing, as in feature folders, counts as none.
+        if not np.isnan(table.numbers("votes")).all():
+            first = next(iter(spread.values()))
+            raise InputError(f"both {name!r} and {first!r} count votes: give one, or one per class")
+    elif not single and not spread:
         return None, ()
     total = _panel_sizes(table, n_raters)
     if spread:
-        return _votes_by_class(table, spread, total), tuple(spread)
-    votes = table.numbers("votes")
-    if total is None:
-        raise table.missing(
-            table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"
-        )
-    absent = np.isnan(votes)
-    unknown = np.isnan(total) & ~absent
-    refuse(
-        unknown,
-        f"column {table.names['n_raters']!r} is empty",
-        advice="There are votes: say of how many readers.",
-    )
-    votes, total = np.where(absent, 0.0, votes), np.where(absent, 0.0, total)
-    return check_counts(votes, total, name=f"column {name!r}"), ()
-
-
-def _votes_by_class(table: NamedColumns, spread: Mapping[str, str], total: Float | None) -> Int:
-    """Votes in one column per class."""
-    votes = np.column_stack([table.numbers("votes", f"_{label}") for label in spread])
+        votes = np.column_stack([table.numbers("votes", f"_{label}") for label in spread])
+        what = f"column '{name}_<class>'"
+    else:
+        votes = table.numbers("votes")[:, None]
+        what = f"column {name!r}"
     gaps = np.isnan(votes)
-    absent = gaps.all(axis=1)
-    votes[absent] = 0.0
-    if len(spread) == 1 and "votes" in table.sources:
-        # Rows of single votes, counted when their file was read: all are for one class.
-        return votes.astype(np.int64)
+    absent = np.asarray(gaps.all(axis=1))
     refuse(
         gaps.any(axis=1) & ~absent,
         f"some but not all of {', '.join(spread.values())} are empty",
         advice="Write 0 where nobody chose a class.",
     )
+    votes = np.where(absent[:, None], 0.0, votes)
+    if len(spread) == 1 and "votes" in table.sources:
+        # Rows of single votes, counted when their file was read: all are for one class.
+        return votes.astype(np.int64), tuple(spread)
     if total is not None:
+        refuse(
+            np.isnan(total) & ~absent,
+            f"column {table.names['n_raters']!r} is empty",
+            advice="There are votes: say of how many readers.",
+        )
         total = np.where(absent, 0.0, total)
-    name = f"column '{table.names['votes']}_<class>'"
-    _check_readers(votes.sum(axis=1), name)
-    return check_counts(votes, total, name=name)
+    elif not spread:
+        raise table.missing(
+            table.names["n_raters"], f"the number of readers behind {name!r}; or give n_raters"
+        )
+    if spread:
+        _check_readers(votes.sum(axis=1), what)
+    else:
+        votes = votes[:, 0]
+    return check_counts(votes, total, name=what), tuple(spread)
 
 
 def readers_alone(table: NamedColumns, n_raters: int | None) -> Int | None:
@@ -521,14 +505,7 @@ def resolve_classes(
         classes = tuple(columns)
         for source, names in named.items():
             _check_among(names, classes, source)
-        if positive is None:
-            return classes
-        _check_among([positive], classes, "the positive class")
-        if len(classes) > 2:
-            raise InputError(
-                f"a positive class needs two classes, there are {len(classes)}: {some(classes, 8)}"
-            )
-        return tuple(sorted(classes, key=lambda name: name == positive))
+        return positive_last(classes, positive)
     seen = list(dict.fromkeys(name for names in named.values() for name in names))
     # Numbers must be 0 and 1; `_code_labels` names the row of one that is neither.
     if positive is None and all(n.lstrip("-").replace(".", "", 1).isdigit() for n in seen):
@@ -549,6 +526,18 @@ def resolve_classes(
     others = [name for name in seen if name != positive]
     rest = others[0] if others else {"0": "1", "1": "0"}.get(positive, f"not {positive}")
     return (rest, positive)
+
+
+def positive_last(classes: Sequence[str], positive: str | None) -> tuple[str, ...]:
+    """Return two classes with the positive one second; any classes as they are if none is named."""
+    if positive is None:
+        return tuple(classes)
+    _check_among([positive], classes, "the positive class")
+    if len(classes) > 2:
+        raise InputError(
+            f"a positive class needs two classes, there are {len(classes)}: {some(classes, 8)}"
+        )
+    return tuple(sorted(classes, key=lambda name: name == positive))
 
 
 def _check_among(names: Iterable[str], classes: Sequence[str], source: str) -> None:
@@ -733,24 +722,31 @@ def _read_files(
         roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
         allowed = (*allowed, "rater")
     check_headers(columns, allowed, {name: column_names(file) for name, file in sources.items()})
-    tables, answers, named = {}, {}, {}
-    notes: list[str] = []
+    tables = {}
+    columns_of = {}
     for name, path in files.items():
         table = replace(open_columns(path, columns, roles), file=name)
-        reader = AnswerReader()
         with table.messages():
             if len(files) > 1:
                 table.need("id", "by which several files are joined")
                 votes_in(table, n_raters=n_raters)  # names the line of what is wrong
-            answers[name], named[name] = reader.read(table, table.ids())
+            columns_of[name] = classes_of_columns(table, "p")
         tables[name] = table
+    classes = _common_classes(columns_of, expected, positive)
+    answers = {}
+    notes: list[str] = []
+    for name, table in tables.items():
+        reader = AnswerReader()
+        with table.messages():
+            answers[name] = reader.read(table, table.ids(), classes)
         for note in reader.notes:
             if len(files) > 1:
                 note = f"{name}: {note}"
             notes.append(note)
     if len(files) > 1:
         table, rows, common = _common_table(tables)
-        answers = {name: answer.take(rows[name]) for name, answer in answers.items()}
+        for name in files:
+            answers[name] = answers[name].take(rows[name])
         notes = [*common, *notes]
     with table.messages():
         if votes is not None:
@@ -759,7 +755,6 @@ def _read_files(
             notes += unmatched
             n_raters = None  # the votes are counted
         case_reader = CaseReader(n_raters=n_raters, ties=ties, seed=seed)
-        classes = _classes_of(named, expected, positive)
         choose = partial(resolve_classes, columns=classes, positive=positive)
         cases = case_reader.read(table, table.ids(), choose)
         if cases.y is None and expected is not None and keep_unlabelled:
@@ -768,24 +763,25 @@ def _read_files(
         elif cases.y is None or not keep_unlabelled:
             _check_labelled(table, cases, n_raters)
         shared = per_case_numbers(table)
-        kept, cases = _choose_cases(
+        cases = without_empty_columns(cases)
+        if group_regex is not None:
+            cases = cases.grouped_by(group_regex)
+        cases = replace(cases, notes=(*notes, *case_reader.notes, *cases.notes))
+        by_method = {}
+        for name, answer in answers.items():
+            key = ALONE
+            if len(files) > 1:
+                key = (name, 0)
+            by_method[key] = replace(answer, rows=None, **shared)
+        hashes = {name: file_hash(file) for name, file in sources.items()}
+        predictions = Predictions(cases, by_method, sources=hashes)
+        return _choose_cases(
             table,
-            cases,
+            predictions,
             split=split,
-            group_regex=group_regex,
             allow_leakage=allow_leakage,
             keep_unlabelled=keep_unlabelled,
-            notes=(*notes, *case_reader.notes),
         )
-    by_method: dict[tuple[str, int], Answers] = {}
-    for name, answer in answers.items():
-        key = ALONE
-        if len(files) > 1:
-            key = (name, 0)
-        ordered = in_order(replace(answer, rows=None, **shared), named[name], cases.classes)
-        by_method[key] = ordered.take(kept)
-    hashes = {name: file_hash(file) for name, file in sources.items()}
-    return Predictions(cases, by_method, sources=hashes)
 
 
 class PredictionFile:
@@ -827,11 +823,13 @@ class PredictionFile:
         """
         for table in iterate_columns(self.path, self._columns, roles_of("stream")):
             with table.messages():
-                answers, named = self._answers.read(table, None)
-                choose = partial(resolve_classes, columns=named, positive=self._positive)
+                classes = classes_of_columns(table, "p")
+                if classes is not None:
+                    classes = positive_last(classes, self._positive)
+                answers = self._answers.read(table, None, classes)
+                choose = partial(resolve_classes, columns=classes, positive=self._positive)
                 cases = self._cases.read(table, None, choose)
                 _check_labelled(table, cases, self._n_raters)
-            answers = in_order(answers, named, cases.classes)
             predictions = Predictions(cases, {ALONE: answers})
             labelled = predictions.y >= 0
             if not labelled.all():
@@ -857,17 +855,17 @@ def _check_labelled(table: NamedColumns, cases: Cases, n_raters: int | None) -> 
         raise table.missing(table.names["votes"], "n_raters was given, but there are no votes")
 
 
-def _classes_of(
-    named: Mapping[str, tuple[str, ...] | None],
+def _common_classes(
+    columns_of: Mapping[str, tuple[str, ...] | None],
     expected: Sequence[str] | None,
     positive: str | None,
 ) -> tuple[str, ...] | None:
-    """Classes of the columns p_<class>, the same in all files; None where each has one column p.
+    """Classes of the columns p_<class> of some files in order; None where each has one column p.
 
-    Of one file they may be known beforehand.
+    Those of one file may be known beforehand.
     """
-    several = {name: own for name, own in named.items() if own is not None}
-    single = [name for name in named if name not in several]
+    several = {name: own for name, own in columns_of.items() if own is not None}
+    single = [name for name in columns_of if name not in several]
     if expected is None and not several:
         return None
     classes, stated = expected, "expected are"
@@ -891,7 +889,7 @@ def _classes_of(
                 f"the classes are {some(classes)}: say which of them p is the probability of, with "
                 "positive=NAME (on the command line --positive NAME)"
             )
-    return tuple(classes)
+    return positive_last(classes, positive)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -911,24 +909,18 @@ def _common_table(
     tables: Mapping[str, NamedColumns],
 ) -> tuple[NamedColumns, dict[str, Int], list[str]]:
     """Return what all files say of the cases that all have, the rows of these in each, and notes."""
-    first, *others = tables
-    ids = tables[first].ids()
-    assert ids is not None
-    rows: dict[str, Int] = {first: np.arange(len(ids))}
-    for name in others:
-        own = tables[name].ids()
-        rows[name] = match_ids(ids, own)
-        if (rows[name] < 0).all():
-            raise InputError(
-                f"{first} and {name} have no id in common: {some(ids)} against {some(own)}"
-            )
-    shared = np.all([place >= 0 for place in rows.values()], axis=0)
-    n = int(shared.sum())
+    ids = {name: table.ids() for name, table in tables.items()}
+    common = next(iter(ids.values()))
+    assert common is not None
+    for own in ids.values():
+        common = common[match_ids(common, own) >= 0]
+    n = len(common)
     if not n:
-        raise InputError(f"no id is in all of {', '.join(tables)}")
-    taken, fewer = {}, []
+        found = "; ".join(f"{name} has {some(own)}" for name, own in ids.items())
+        raise InputError(f"no id is in all of {', '.join(tables)}: {found}")
+    rows, taken, fewer = {}, {}, []
     for name, table in tables.items():
-        rows[name] = rows[name][shared]
+        rows[name] = match_ids(common, ids[name])
         taken[name] = replace(table, table=table.table.take(rows[name]))
         if len(table) > n:
             fewer.append(f"{len(table) - n:,} of {len(table):,} of {name}")
@@ -943,11 +935,12 @@ def _overlay(tables: Mapping[str, NamedColumns]) -> tuple[NamedColumns, list[str
     """One table of what the files say of the same rows, and notes; contradictions are refused."""
     first = next(iter(tables.values()))
     parts: dict[str, Any] = {"id": first.table.column("id")}
-    notes = []
+    columns = dict.fromkeys(c for table in tables.values() for c in table.table.column_names)
     names = [column.role for column in fields_of("names")]
     for role in ("label", "votes", "n_raters", *names):
-        own = [name for table in tables.values() for name in table.table.column_names]
-        for part in dict.fromkeys(name for name in own if plays(role, role, name)):
+        for part in columns:
+            if not plays(role, role, part):
+                continue
             said = {}
             for name, table in tables.items():
                 with table.messages():
@@ -957,14 +950,16 @@ def _overlay(tables: Mapping[str, NamedColumns]) -> tuple[NamedColumns, list[str
             if said:
                 values = _one_value(part, first.ids(), said)
                 parts[part] = pa.array([value or None for value in values], pa.string())
+    notes = []
     for column in fields_of("numbers"):
         having = [name for name, table in tables.items() if table.has(column.role)]
         if having:
             parts[column.role] = tables[having[0]].table.column(column.role)
         if len(having) > 1:
             notes.append(f"The column {column.role} is that of {having[0]} for all files.")
-    header = tuple(dict.fromkeys((*parts, *(c for t in tables.values() for c in t.header))))
-    table = NamedColumns(pa.table(parts), " and ".join(tables), header, word="common case", first=1)
+    header = dict.fromkeys((*parts, *(c for table in tables.values() for c in table.header)))
+    file = " and ".join(tables)
+    table = NamedColumns(pa.table(parts), file, tuple(header), word="common case", first=1)
     return table, notes
 
 
@@ -986,59 +981,48 @@ def _one_value(role: str, ids: Any, said: Mapping[str, NDArray[Any]]) -> NDArray
 
 def _choose_cases(
     table: NamedColumns,
-    cases: Cases,
+    predictions: Predictions,
     *,
     split: str | None,
-    group_regex: str | None,
     allow_leakage: bool,
-    notes: Sequence[str],
     keep_unlabelled: bool,
-) -> tuple[NDArray[np.intp], Cases]:
-    """Return which of the cases are labelled and of the split, and these with their notes.
+) -> Predictions:
+    """Return the predictions of the cases that are labelled and of the split, with notes.
 
     With `keep_unlabelled` cases without a label stay. To be called within the table's `messages`; warns
     of leakage.
     """
-    cases = without_empty_columns(cases)
-    if group_regex is not None:
-        cases = cases.grouped_by(group_regex)
-    part, split_notes = _marked(table, cases, split)
-    if not allow_leakage and (leakage := leakage_note(cases)):
-        warnings.warn(leakage, ScalecalWarning, stacklevel=5)
-        split_notes.append(leakage)
-    chosen, kept = replace(cases, notes=(*notes, *cases.notes)), np.arange(cases.n)
-    if not keep_unlabelled:
-        chosen, kept = chosen.labelled(), np.flatnonzero(cases.labels >= 0)
-    inside = part[kept]
-    if not inside.all():
-        kept, chosen = kept[inside], chosen.take(inside)
-    if not len(kept):
-        raise InputError(" ".join(["no case is left.", *chosen.notes, *split_notes]))
-    return kept, chosen.note(*split_notes)
-
-
-def _marked(
-    table: NamedColumns, cases: Cases, split: str | None
-) -> tuple[NDArray[np.bool_], list[str]]:
-    """Return which cases belong to the split, all without one, and notes on it."""
+    cases = predictions.cases
     marks = np.full(cases.n, "")
     if cases.split is not None:
         marks = cases.split.values
+    notes = []
+    seen = int((marks == "train").sum())
+    inside = np.ones(cases.n, dtype=bool)
     if split is not None:
         table.need("split", f"to keep the cases marked {split!r}")
-        kept = marks == split
-        if not kept.any():
+        inside = marks == split
+        if not inside.any():
             raise InputError(
                 f"no case is marked {split!r} in column {table.names['split']!r}; "
                 f"found {some(np.unique(marks))}"
             )
-        return kept, [f"Only the {int(kept.sum())} of {cases.n} cases marked {split} are audited."]
-    notes = []
-    seen = int((marks == "train").sum())
-    if seen:
+        notes.append(f"Only the {int(inside.sum())} of {cases.n} cases marked {split} are audited.")
+    elif seen:
         notes.append(
             f"{seen} of {cases.n} cases are marked train: a model trained on them looks better on "
             "them than it is. With --split test (in Python split='test') the others are "
             "left out."
         )
-    return np.ones(cases.n, dtype=bool), notes
+    leakage = leakage_note(cases)
+    if leakage and not allow_leakage:
+        warnings.warn(leakage, ScalecalWarning, stacklevel=4)
+        notes.append(leakage)
+    if not keep_unlabelled:
+        inside = inside[predictions.y >= 0]
+        predictions = predictions.labelled()
+    if not inside.any():
+        raise InputError(" ".join(["no case is left.", *predictions.cases.notes, *notes]))
+    if not inside.all():
+        predictions = predictions.take(inside)
+    return replace(predictions, cases=predictions.cases.note(*notes))

@@ -41,11 +41,11 @@ from scalecal.io.boundary import check_document, inside, read_document, reading
 from scalecal.io.store import (
     as_utf8,
     check_place,
+    check_unused,
     differences,
     disk_errors,
     file_hash,
-    is_partial,
-    lock_folder,
+    hold_folder,
     set_aside,
     sweep,
     write_bytes,
@@ -647,87 +647,65 @@ class StoreWriter(contextlib.AbstractContextManager["StoreWriter"]):
         self.n_images = len(table)  # read or not
         self.ranges = shard_ranges(self.n_images, self.settings["shard_rows"])
         self.complete = False
-        self.damaged: tuple[str, ...] = ()
         self._began = False
         self._note = dict(note or {})
         check_place(path)
-        with disk_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(lock_folder(path))
-            self._resume_or_start()
-            with disk_errors(path):
-                (path / SHARDS).mkdir(exist_ok=True)
-            self._stack = stack.pop_all()
+        # Another run may take the folder up once this one is closed.
+        self._held = hold_folder(path, self._resume_or_start)
 
     def __exit__(self, *exc: object) -> None:
-        self._stack.close()  # another run may take the folder up
+        self._held.close()
 
     def _resume_or_start(self) -> None:
-        if not os.path.lexists(self.path / MANIFEST):
-            self._refuse_foreign_folder()
-            sweep(self.path)
-            self._start(f"started on {platform.node()} by scalecal {__version__}")
-            return
-        manifest = read_manifest(self.path)
-        sweep(self.path)
-        sweep(self.path / SHARDS)
+        manifest: dict[str, Any] = {}
+        if os.path.lexists(self.path / MANIFEST):
+            manifest = read_manifest(self.path)
+        else:
+            check_unused(self.path)
+        sweep(self.path, below=True)
+        self.complete = bool(manifest.get("complete"))
         changed = differences({key: manifest.get(key) for key in self.settings}, self.settings)
-        if changed and not manifest.get("complete") and not holds_shards(self.path):
-            # Nothing is lost by other settings: a run that stopped at its first image, say.
+        # Without shards nothing is lost by other settings: of a run that stopped at its first image, say.
+        if not manifest or (changed and not self.complete and not holds_shards(self.path)):
+            self._began = True
             self._remove_shards()
-            self._start(f"started afresh on {platform.node()} with other settings")
-            return
-        if changed:
+            self._write_unfinished()
+            self.log(f"started on {platform.node()} by scalecal {__version__}")
+        elif changed:
             raise InputError(
                 f"{self.path} holds features of other images or settings ({'; '.join(changed)}). "
                 "Use the same images and settings to resume, or give a new folder."
             )
-        self.complete = bool(manifest["complete"])
-        if self.complete:
-            self.damaged = tuple(damaged_files(self.path, manifest))
-        if self.damaged:
-            self._reopen()
-        elif not self.complete:
-            self._set_changed_shards_aside()
+        elif self.complete:
+            self._set_aside(list(damaged_files(self.path, manifest)))
+        else:
+            self._set_aside(list(self._changed_shards()))
             left = len(self.missing())
             self.log(f"resumed on {platform.node()}: {left} shards to do")
+        (self.path / SHARDS).mkdir(exist_ok=True)
 
-    def _start(self, line: str) -> None:
-        self._began = True
-        self._write_unfinished()
-        self.log(line)
+    def _changed_shards(self) -> Iterator[str]:
+        """Yield the shards of an unfinished folder that were changed since they were written."""
+        for shard, start, stop in self.ranges:
+            name = shard_name(shard)
+            note = shard_note(self.path, shard, start, stop)
+            if note is not None and file_hash(self.path / name) != note.sha256:
+                yield name
 
-    def _refuse_foreign_folder(self) -> None:
-        others = [p.name for p in sorted(self.path.iterdir()) if not is_partial(p)]
-        if others:
-            raise InputError(
-                f"{self.path} is not empty and holds no {MANIFEST} "
-                f"(found {', '.join(others[:3])}). Give a new folder."
-            )
+    def _set_aside(self, damaged: Sequence[str]) -> None:
+        """Have damaged files made again, in a finished folder too.
 
-    def _reopen(self) -> None:
-        """Make a finished folder with damaged files an unfinished one that lacks these.
-
-        The damaged files are kept under another name: somebody may have edited them.
+        They are kept under another name: somebody may have edited them.
         """
-        verb = "is" if len(self.damaged) == 1 else "are"
-        message = f"{', '.join(self.damaged)} {verb} damaged: made again, the old file is kept as *.damaged"
-        warnings.warn(f"{self.path}: {message}", ScalecalWarning, stacklevel=4)
-        self.log(message)
-        for name in self.damaged:
+        for name in damaged:
+            message = f"{name} is damaged: made again, the old file is kept as *.damaged"
+            warnings.warn(f"{self.path}: {message}", ScalecalWarning, stacklevel=5)
+            self.log(message)
             set_aside(self.path / name)
         # Last: a kill before this finds the folder damaged again and comes the same way.
-        self._write_unfinished()
-        self.complete = False
-
-    def _set_changed_shards_aside(self) -> None:
-        """Have shards of an unfinished folder made again that were changed since they were written."""
-        for shard, start, stop in self.ranges:
-            note, data = shard_note(self.path, shard, start, stop), self.path / shard_name(shard)
-            if note is not None and file_hash(data) != note.sha256:
-                self.log(f"{data.name} is damaged: made again, the old file is kept as *.damaged")
-                set_aside(data)
+        if damaged:
+            self.complete = False
+            self._write_unfinished()
 
     def _write_unfinished(self) -> None:
         write_json(self.path / MANIFEST, {**self.settings, "complete": False, **self._note})

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import Features
+from scalecal.cases import Factor, Features
 from scalecal.checks import InputError, LazyModule, check_choice, check_feature_values, rows
 from scalecal.io.arrays import check_cases, open_npz
 from scalecal.io.boundary import reading
@@ -209,7 +209,7 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
             known = (n for n in (names[role], NPZ_NAMES.get(role, role), role) if n in header)
             name = next(known, None)
             if name is not None:
-                arrays[role] = _decoded(archive.read(name), path)
+                arrays[role] = archive.read(name)
     if X.ndim != 2:
         raise InputError(f"{path.name}: X must be 2-d (cases, features), got shape {X.shape}")
     check_cases(len(X), path)
@@ -238,21 +238,13 @@ def matrix_from_npz(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedC
     return X, NamedColumns(pa.table(plain), path.name, header, names)
 
 
-def _class_names(y: NDArray[Any] | None, n_classes: int) -> list[str]:
+def _class_names(y: NDArray[Any] | None, n_classes: int) -> Sequence[str]:
     """Names of the columns of a 2-d `votes`: the sorted labels if they are text, else numbers."""
-    if y is not None and y.dtype.kind == "U":
-        names = sorted({str(name) for name in y if name})
+    if y is not None and y.dtype.kind in "SU":
+        names = Factor.of(y).names
         if len(names) == n_classes:
             return names
     return [str(c) for c in range(n_classes)]
-
-
-def _decoded(values: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Return text that is stored as bytes as characters."""
-    if values.dtype.kind != "S":
-        return values
-    with reading(path, "an .npz file", advice="Save text as UTF-8.", checked=True):
-        return np.char.decode(values, "utf-8")
 
 
 def matrix_from_table(path: Path, columns: Mapping[str, str]) -> tuple[Any, NamedColumns]:

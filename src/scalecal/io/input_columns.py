@@ -12,7 +12,6 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +35,7 @@ from scalecal.checks import (
 from scalecal.io.boundary import failure
 from scalecal.io.tables import (
     FIRST_ROW,
+    as_name,
     column_names,
     iterate_arrow,
     line_numbers,
@@ -97,11 +97,6 @@ class InputColumn:
     limit: str = ""
     check: Callable[[Float, str], Float] | None = None
     not_streamed: str = ""
-
-    @property
-    def usual_name(self) -> str:
-        """The name it has in a file unless another is given."""
-        return self.name or self.role
 
 
 def _check_rho(values: Float, name: str) -> Float:
@@ -257,7 +252,7 @@ def fields_of(kind: Kind) -> list[InputColumn]:
 
 def usual_names() -> dict[str, str]:
     """Return the name of every role's column if the user gives no other."""
-    return {role: column.usual_name for role, column in INPUT_COLUMNS.items()}
+    return {role: column.name or role for role, column in INPUT_COLUMNS.items()}
 
 
 def plays(role: str, name: str, column: str) -> bool:
@@ -499,7 +494,30 @@ class NamedColumns:
 
         With `role`, also how to name another column. To be raised within `messages`.
         """
-        return _missing(name, use, self.header, role)
+        columns = list(self.header)
+        lower = {column.lower(): column for column in reversed(columns)}
+        meant = None
+        for usual, other in usual_names().items():
+            if name in (usual, other, f"{other}0"):
+                meant = could_be(usual, columns)
+                break
+        if meant is None:
+            near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
+            near += [column for column in lower if column.startswith(name.lower())]
+            meant = next((lower[column] for column in near), None)
+        advice = ""
+        if meant is not None:
+            advice = f" Did you mean {meant!r}?"
+        if columns and all(_is_number(column) for column in columns):
+            advice += " The first line must be a header with the columns' names."
+        elif role is not None:
+            advice += f" Name it with {as_option(role, meant or 'NAME')}."
+        more = ""
+        if len(columns) > 20:
+            more = f", ... ({len(columns)} in all)"
+        return InputError(
+            f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{advice}"
+        )
 
     def numbers(self, role: str, suffix: str = "") -> Float:
         """Return a column as float64; missing values are NaN, anything else must be a number.
@@ -548,9 +566,7 @@ class NamedColumns:
         if not self.has(role + suffix):
             return None
         column = self.names[role] + suffix
-        values = self.table.column(role + suffix)
-        if isinstance(values, pa.ChunkedArray):
-            values = values.unify_dictionaries().combine_chunks()
+        values = self.table.column(role + suffix).unify_dictionaries().combine_chunks()
         if not (pa.types.is_dictionary(values.type) and _is_text(values.type.value_type)):
             values = _plain(values, f"column {column!r}")
             if pa.types.is_temporal(values.type):
@@ -558,7 +574,7 @@ class NamedColumns:
             if pa.types.is_float16(values.type):  # which not every pyarrow encodes
                 values = values.cast(pa.float32())
             values = values.dictionary_encode()
-        written = [_token(value) for value in values.dictionary.to_pylist()]
+        written = [as_name(value) for value in values.dictionary.to_pylist()]
         if role == "label":
             written = _as_classes(written)
         names = sorted({name for name in written if name}, key=_natural)
@@ -598,11 +614,12 @@ def check_headers(
     Falling back on the usual name in silence would hide a misspelling.
     """
     known = tuple(column for header in headers.values() for column in header)
+    found = NamedColumns(None, " and ".join(headers), known)
     for role, name in (columns or {}).items():
         lookup(role, dict.fromkeys(roles), "column role")
         if not any(plays(role, name, column) for column in known):
-            with in_file(" and ".join(headers)):
-                raise _missing(name, f"named as the {role} column", known)
+            with found.messages():
+                raise found.missing(name, f"named as the {role} column")
 
 
 def open_columns(
@@ -614,13 +631,8 @@ def open_columns(
     in this file, goes by its usual name (see `scalecal.io.input_columns`).
     """
     empty, wanted = _name_columns(path, columns, roles)
-    text, factors = [], []
-    for role, column in INPUT_COLUMNS.items():
-        if column.kind == "id":
-            text.append(empty.names[role])
-        elif column.kind == "names" and role in roles:
-            factors.append(empty.names[role])
     keep = frozenset(wanted.values()).__contains__
+    text, factors = _of_kind("id", wanted), _of_kind("names", wanted)
     table = read_arrow(path, text=text, factors=factors, keep=keep)
     return replace(empty, table=_by_role(table, wanted))
 
@@ -630,16 +642,21 @@ def iterate_columns(
 ) -> Iterator[NamedColumns]:
     """Yield what `open_columns` returns in pieces: for rows that do not fit into memory together."""
     piece, wanted = _name_columns(path, columns, roles)
-    numbers: set[str] = set()
-    for role, column in INPUT_COLUMNS.items():
-        if column.kind == "numbers":
-            numbers.update(header for own, header in wanted.items() if plays(role, role, own))
     keep = frozenset(wanted.values()).__contains__
-    for table in iterate_arrow(path, keep=keep, numbers=numbers.__contains__):
+    for table in iterate_arrow(path, keep=keep, numbers=_of_kind("numbers", wanted)):
         if table.num_rows:
             piece = replace(piece, table=_by_role(table, wanted))
             yield piece
             piece = replace(piece, first=piece.first + table.num_rows)
+
+
+def _of_kind(kind: Kind, wanted: Mapping[str, str]) -> set[str]:
+    """Return the columns of a file that play a role of a kind."""
+    found: set[str] = set()
+    for role, column in INPUT_COLUMNS.items():
+        if column.kind == kind:
+            found.update(header for own, header in wanted.items() if plays(role, role, own))
+    return found
 
 
 def name_columns(
@@ -665,19 +682,16 @@ def _name_columns(
     path = Path(path)
     header = column_names(path)
     names, wanted = name_columns(header, columns, roles)
-    if not wanted:
-        with in_file(path.name):
-            # The id may be missing, the probability, the embeddings and the images may not.
-            if "p" in roles:
-                raise _missing(names["p"], "the predicted probability", header, "p")
-            for role in ("X", "path", roles[0]):
-                if role in roles:
-                    raise _missing(names[role], "needed", header)
-    with in_file(path.name):
-        _check_distinct(wanted)
     word, first = FIRST_ROW[table_kind(path)]
     lines = partial(line_numbers, path) if word == "line" else None
-    return NamedColumns(None, path.name, header, names, word, first, lines), wanted
+    empty = NamedColumns(None, path.name, header, names, word, first, lines)
+    with empty.messages():
+        if not wanted:
+            # The id may be missing, the probability, the embeddings and the images may not.
+            role = next(role for role in ("p", "X", "path", roles[0]) if role in roles)
+            raise empty.missing(names[role], INPUT_COLUMNS[role].holds, role=role)
+        _check_distinct(wanted)
+    return empty, wanted
 
 
 APART = ("p", "label", "votes", "n_raters")
@@ -776,33 +790,6 @@ def join(
         sources=sources,
     )
     return joined, tuple(notes)
-
-
-def _missing(name: str, use: str, header: Iterable[str], role: str | None = None) -> InputError:
-    columns = list(header)
-    lower = {column.lower(): column for column in reversed(columns)}
-    meant = None
-    for usual, other in usual_names().items():
-        if name in (usual, other, f"{other}0"):
-            meant = could_be(usual, columns)
-            break
-    if meant is None:
-        near = difflib.get_close_matches(name.lower(), list(lower), n=1, cutoff=0.6)
-        near += [column for column in lower if column.startswith(name.lower())]
-        meant = next((lower[column] for column in near), None)
-    advice = ""
-    if meant is not None:
-        advice = f" Did you mean {meant!r}?"
-    if columns and all(_is_number(column) for column in columns):
-        advice += " The first line must be a header with the columns' names."
-    elif role is not None:
-        advice += f" Name it with {as_option(role, meant or 'NAME')}."
-    more = ""
-    if len(columns) > 20:
-        more = f", ... ({len(columns)} in all)"
-    return InputError(
-        f"no column {name!r} ({use}). Columns found: {', '.join(columns[:20])}{more}.{advice}"
-    )
 
 
 def _is_text(kind: Any) -> bool:
@@ -904,18 +891,6 @@ def check_ids(ids: pd.api.extensions.ExtensionArray, name: str) -> None:
         )
 
 
-def _token(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, float):
-        if value != value:
-            return ""
-        return str(int(value)) if value == np.floor(value) and abs(value) < 2**53 else repr(value)
-    if isinstance(value, Decimal):
-        return str(int(value)) if value == value.to_integral_value() else f"{value.normalize():f}"
-    return "" if value is None else str(value).strip()
-
-
 def _as_classes(written: list[str]) -> list[str]:
     """Write numbers and booleans that a column of text holds as a column of their own type would."""
     names = [name for name in written if name]
@@ -923,9 +898,9 @@ def _as_classes(written: list[str]) -> list[str]:
         # By way of a float only where it is written as one: 2^53 + 1 is no float.
         whole = [name.lstrip("+-").isdigit() for name in written]
         numbers = [int(n) if w else float(n or "nan") for n, w in zip(written, whole, strict=True)]
-        return [_token(number) for number in numbers]
+        return [as_name(number) for number in numbers]
     if all(name.lower() in ("true", "false") for name in names):
-        return [_token(name.lower() == "true") if name else "" for name in written]
+        return [as_name(name.lower() == "true") if name else "" for name in written]
     return written
 
 

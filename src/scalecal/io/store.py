@@ -13,6 +13,7 @@ import errno
 import hashlib
 import json
 import os
+import reprlib
 import secrets
 import shutil
 import time
@@ -349,12 +350,8 @@ def _obstacle(
             return f"{folder / parent} is a file, expected a folder"
     if not os.path.lexists(place):
         return None
-    if place.is_dir():
-        return "a folder of that name is in the way"
-    if place.is_symlink():
-        return "a link of that name is in the way"
-    if not place.is_file():
-        return "a pipe or device of that name is in the way"
+    if place.is_symlink() or not place.is_file():
+        return "a folder, a link, a pipe or device of that name is in the way"
     present = file_hash(place)
     if present == new_hash:
         return None
@@ -633,12 +630,28 @@ def differences(there: Any, here: Any, name: str = "") -> list[str]:
             for key, label in zip(keys, labels, strict=True)
             for line in differences(there.get(key), here.get(key), label)
         ]
-    return [] if there == here else [f"{name}: {_short(there)} there, {_short(here)} here"]
+    if there == here:
+        return []
+    return [f"{name}: {reprlib.repr(there)} there, {reprlib.repr(here)} here"]
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def hold_folder(folder: Path, begin: Callable[[], None]) -> contextlib.ExitStack:
+    """Make a folder, lock it for a run and begin that run under the lock; closing the stack lets it go."""
+    with disk_errors(folder), contextlib.ExitStack() as stack:
+        folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(lock_folder(folder))
+        begin()
+        return stack.pop_all()
+
+
+def check_unused(folder: Path) -> None:
+    """Fail where a folder that is to be filled holds files of somebody else."""
+    others = [p.name for p in sorted(folder.iterdir()) if not is_partial(p)]
+    if others:
+        raise InputError(
+            f"{folder} is not empty ({', '.join(others[:3])}) and was not begun by this command. Choose a "
+            "new folder"
+        )
 
 
 class Store:
@@ -656,8 +669,6 @@ class Store:
         Everything that decides the bytes of the parts; JSON values.
     kind
         The command that fills it.
-    inputs
-        Files and folders that are read.
 
     Examples
     --------
@@ -681,33 +692,22 @@ class Store:
         settings: Mapping[str, Any],
         *,
         kind: str,
-        inputs: Paths = (),
     ) -> None:
         self.path, self.kind = Path(path), kind
         self._settings = plain(settings)
-        self._stack = contextlib.ExitStack()
-        check_output_folder(self.path, kind=kind, inputs=inputs)
+        check_output_folder(self.path, kind=kind)
 
     def __enter__(self) -> Store:
-        with disk_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(lock_folder(self.path))
-            self._begin()
-            self._stack = stack.pop_all()
+        self._held = hold_folder(self.path, self._begin)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._stack.close()
+        self._held.close()
 
     def _begin(self) -> None:
         record = _read_record(self.path)
         if "settings" not in record:
-            others = [p.name for p in sorted(self.path.iterdir()) if not is_partial(p)]
-            if others:
-                raise InputError(
-                    f"{self.path} holds other files ({', '.join(others[:3])}). Choose a new folder"
-                )
+            check_unused(self.path)
             _write_record(self.path, {"kind": self.kind, "settings": self._settings, **record})
             return
         changed = differences(record["settings"], self._settings)

@@ -16,9 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -157,11 +158,11 @@ def read_arrow(
 
 
 def iterate_arrow(
-    path: str | Path, *, keep: Callable[[str], bool], numbers: Callable[[str], bool]
+    path: str | Path, *, keep: Callable[[str], bool], numbers: Collection[str]
 ) -> Iterator[Any]:
     """Yield some columns of a table file in pieces, each a `pyarrow.Table`.
 
-    Of a text file, `numbers` says which columns hold numbers; the others are text. Types are fixed
+    Of a text file, the columns named in `numbers` hold numbers; the others are text. Types are fixed
     beforehand because those of the first piece need not be those of the last, so the file must be
     regular to its end.
     """
@@ -182,7 +183,7 @@ def iterate_arrow(
     dialect = sniff(path)
     raw = _wanted(dialect, filter(keep, _check_names(path, dialect.names)))
     factor = pa.dictionary(pa.int32(), pa.string())
-    kinds = {name: pa.float64() if numbers(name) else factor for name in raw}
+    kinds = dict.fromkeys(raw, factor) | dict.fromkeys(numbers, pa.float64())
     with (
         _text(path, dialect, "Correct the file, or read it whole (without --stream)."),
         _open_text(path, dialect, raw, kinds, dialect.decimal) as batches,
@@ -199,7 +200,7 @@ def column_names(path: str | Path) -> tuple[str, ...]:
     if kind == "text":
         names = sniff(path).names
     elif kind == "excel":
-        names = _load_sheet(path, header_alone=True).header
+        _, names, _ = _load_sheet(path, header_alone=True)
     elif kind == "json":
         names = list(dict.fromkeys(key for row in _json_rows(path) for key in row))
     else:
@@ -279,10 +280,17 @@ def read_parquet(
     path: Path, columns: Sequence[str] | None = None, *, factors: Sequence[str] = ()
 ) -> Any:
     """Read a Parquet file (some columns of it), after a look at the memory that it declares."""
-    wanted = column_names(path) if columns is None else columns
+    if columns is None:
+        columns = column_names(path)
+    wanted = dict.fromkeys(columns)
     # The file alone: `pq.read_table` would make columns of the names of its folders (a=1/t.parquet).
     with _reading(path, "parquet"), pq.ParquetFile(path, read_dictionary=list(factors)) as file:
-        check_limit(_declared_bytes(file, set(wanted)), "memory", f"{path}: the memory it declares")
+        # At least so much, by the footer's rows and types. Of its other parts (`row_group(0).column(0)`)
+        # damaged ones end the process.
+        fields = [field.type for field in file.schema_arrow if field.name in wanted]
+        bits = sum(kind.bit_width if pa.types.is_primitive(kind) else 32 for kind in fields)
+        declared = int(file.metadata.num_rows) * bits // 8
+        check_limit(declared, "memory", f"{path}: the memory it declares")
         table = file.read(columns=list(wanted))
         table.validate(full=True)
         return _usual(table)
@@ -300,14 +308,6 @@ def _usual(table: Any) -> Any:
             column = table.column(place).cast(plain[field.type])
             table = table.set_column(place, field.name, column)
     return table
-
-
-def _declared_bytes(file: Any, wanted: Collection[str]) -> int:
-    """Bytes that some columns of a Parquet file take at least, by what its footer says of rows and types."""
-    # Of the footer's other parts (`row_group(0).column(0)`) damaged ones end the process.
-    fields = [field.type for field in file.schema_arrow if field.name in wanted]
-    bits = sum(kind.bit_width if pa.types.is_primitive(kind) else 32 for kind in fields)
-    return int(file.metadata.num_rows) * bits // 8
 
 
 def _read_text(
@@ -580,20 +580,10 @@ def _numbered_records(file: Any, dialect: Dialect) -> Iterator[tuple[int, list[s
 # Excel and JSON Lines: rows of Python values
 
 
-class Sheet(NamedTuple):
-    """The first sheet that has data: what messages call it, its header ("" for none), its other rows.
-
-    `titles` are those of all sheets that have data.
-    """
-
-    label: str
-    titles: list[str]
-    header: list[str]
-    rows: list[tuple[Any, ...]]
-
-
-def _load_sheet(path: Path, *, header_alone: bool = False) -> Sheet:
-    """Read the first sheet with data."""
+def _load_sheet(
+    path: Path, *, header_alone: bool = False
+) -> tuple[str, list[str], list[tuple[Any, ...]]]:
+    """Read the first sheet with data: what messages call it, its header ("" for none), its other rows."""
     openpyxl = library("openpyxl", f"{path.name}: an Excel file", "'scalecal[excel]'")
     with _reading(path, "excel"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of styles and other extras that are not read here
@@ -607,13 +597,22 @@ def _load_sheet(path: Path, *, header_alone: bool = False) -> Sheet:
             if not sheets:
                 raise InputError(f"{path} has no sheet with data")
             rows = _sheet_rows(path, sheets[0])
-            header = [_cell_text(value).strip() for value in next(rows)]
-            others = [] if header_alone else list(rows)
-    titles = [str(sheet.title) for sheet in sheets]
-    label = f"{path}: sheet {titles[0]!r}"
+            header = [as_name(value) for value in next(rows)]
+            others = []
+            if not header_alone:
+                others = list(rows)
+    titles = [repr(str(sheet.title)) for sheet in sheets]
+    label = f"{path}: sheet {titles[0]}"
     if not any(header):
         raise InputError(f"{label}: the first row is empty: the columns' names must stand there")
-    return Sheet(label, titles, header, others)
+    if len(titles) > 1 and not header_alone:
+        warnings.warn(
+            f"{path} has {len(titles)} sheets with data ({', '.join(titles)}): the first was "
+            "read. Put another first, or save it as a file of its own, if that is not the one",
+            ScalecalWarning,
+            stacklevel=2,
+        )
+    return label, header, others
 
 
 def _sheet_rows(path: Path, sheet: Any) -> Iterator[tuple[Any, ...]]:
@@ -639,30 +638,22 @@ def _read_sheet(
 
     Of the columns named in `text`, those that Excel has changed beyond repair are warned of.
     """
-    sheet = _load_sheet(path)
-    names = _check_names(path, sheet.header)
-    if len(sheet.titles) > 1:
-        titles = ", ".join(map(repr, sheet.titles))
-        warnings.warn(
-            f"{path} has {len(sheet.titles)} sheets with data ({titles}): the first was "
-            "read. Put another first, or save it as a file of its own, if that is not the one",
-            ScalecalWarning,
-            stacklevel=2,
-        )
-    while sheet.rows and all(_is_blank(value) for value in sheet.rows[-1]):
-        sheet.rows.pop()
+    label, header, rows = _load_sheet(path)
+    names = _check_names(path, header)
+    while rows and not any(map(as_name, rows[-1])):
+        rows.pop()
     columns = {}
-    for name, *cells in zip_longest(sheet.header, *sheet.rows):
+    for name, *cells in zip_longest(header, *rows):
         # Columns without a name are left out, as those of text files are.
         if name not in names or (keep is not None and not keep(name)):
             continue
         for number, value in enumerate(cells, start=2):
             if isinstance(value, str) and value in EXCEL_ERRORS:
                 raise InputError(
-                    f"{sheet.label}: column {name!r} holds the error {value} in row {number}"
+                    f"{label}: column {name!r} holds the error {value} in row {number}"
                 )
         if name in text:
-            _warn_of_changed(sheet.label, name, cells)
+            _warn_of_changed(label, name, cells)
         columns[name] = cells
     return columns
 
@@ -671,7 +662,7 @@ def _warn_of_changed(label: str, name: str, values: Sequence[Any]) -> None:
     """Warn of the first id that Excel has made a date of, or cut."""
     for number, value in enumerate(values, start=2):
         if isinstance(value, datetime.date | datetime.time):
-            change = f"a date ({_cell_text(value)})"
+            change = f"a date ({as_name(value)})"
             reason = "Excel makes dates of text such as 3-1"
         elif isinstance(value, int | float) and abs(value) >= EXCEL_DIGITS:
             change = f"a number of more than 15 digits ({value:.0f})"
@@ -727,21 +718,30 @@ def _read_json_lines(path: Path, keep: Callable[[str], bool] | None) -> dict[str
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _is_blank(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+def as_name(value: Any) -> str:
+    """Write a value as a name, "" for a missing one.
 
+    Whole numbers are written without a point and booleans as 0 and 1, so that the same name is the same
+    text in every file.
 
-def _cell_text(value: Any) -> str:
-    """Write a value as text; whole numbers without a point, so that 12 is the same in every file."""
-    if value is None:
+    Examples
+    --------
+    >>> as_name(12.0), as_name(True), as_name(None), as_name(datetime.datetime(2024, 3, 1))
+    ('12', '1', '', '2024-03-01')
+    """
+    if value is None or value != value:
         return ""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return str(int(value))
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
-        return value.date().isoformat()
+        value = value.date()
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    return str(value)
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, Decimal):
+        value = f"{value.normalize():f}"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    return str(value).strip()
 
 
 def _as_arrow(
@@ -766,7 +766,7 @@ def _as_arrow(
             with suppress(pa.ArrowException, OverflowError):
                 arrays[name] = pa.array(values)
         if name not in arrays:
-            written = [None if v is None else _cell_text(v).strip() for v in values]
+            written = [None if v is None else as_name(v) for v in values]
             with _reading(path, kind):
                 arrays[name] = pa.array(written, pa.string())
     return _tidy(pa.table(arrays), text, decimal_commas=kind == "excel")

@@ -102,7 +102,7 @@ def test_other_settings_are_refused_by_name(images: ImageSet, whole: Path, tmp_p
     with pytest.raises(InputError, match=r"options\.learning_rate: 0.001 there, 0.5 here"):
         finetune(images, whole, seeds=1, learning_rate=0.5, **SMALL)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="holds other files"):
+    with pytest.raises(InputError, match="is not empty"):
         finetune(images, tmp_path, seeds=1, **SMALL)
 
 
