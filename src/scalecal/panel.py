@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq, minimize, minimize_scalar, root
 from scipy.special import (
-    betaincinv,
     expit,
     gammaln,
     log_expit,
@@ -288,11 +287,8 @@ def split_probability(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Flo
     [0.547, 0.003]
     """
     z = check_logits(logits)
-    return split_chance(z, check_rho(rho), check_sizes(n_raters, len(z)))
-
-
-def split_chance(z: Float, rho: float, sizes: Int) -> Float:
-    """`split_probability` of checked arguments, with the readers of each case."""
+    rho = check_rho(rho)
+    sizes = check_sizes(n_raters, len(z))
     if z.ndim == 2:
         against = -np.sort(-_class_logits(z), axis=1)
     else:  # one logit is enough: the law of one count is that of the other, read backwards
@@ -341,12 +337,7 @@ def label_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     """
     z = check_logits(logits)
     sizes = check_sizes(n_raters, len(z))
-    return label_of(z, check_rho(rho), sizes)
-
-
-def label_of(z: Float, rho: float, m: int | Int) -> Float:
-    """`label_logit` of checked arguments."""
-    return _mapped(z, rho, m, _label, _plurality_odds)
+    return _mapped(z, check_rho(rho), sizes, _label, _plurality_odds)
 
 
 def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
@@ -373,24 +364,19 @@ def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     """
     z = check_logits(logits)
     sizes = check_sizes(n_raters, len(z))
-    return reader_of(z, check_rho(rho), sizes)
-
-
-def reader_of(z: Float, rho: float, m: int | Int) -> Float:
-    """`reader_logit` of checked arguments."""
-    return _mapped(z, rho, m, _reader, _solve_plurality)
+    return _mapped(z, check_rho(rho), sizes, _reader, _solve_plurality)
 
 
 def _mapped(
     z: Float,
     rho: float,
-    sizes: int | Int,
+    sizes: Int,
     two: Callable[[Float, float, int], Float],
     several: Callable[[Float, float, int], Float],
 ) -> Float:
     """Apply a map of logits (two classes), or of log-odds against the most likely class (several)."""
     out = np.empty_like(z)
-    for m, rows in _parts(np.broadcast_to(sizes, (len(z),))):
+    for m, rows in _parts(sizes):
         part = z[rows]
         if z.ndim == 1:
             out[rows] = two(part, rho, m)
@@ -464,15 +450,7 @@ def _reader(q: Float, rho: float, m: int) -> Float:
     m = _odd(m)
     if m == 1:
         return q.copy()
-    out = np.empty_like(q)
-    # At rho = 0 the label's probability is I_P(a, a) with a = (m + 1) / 2, which scipy inverts; on
-    # the smaller side, where it is exact, and up to where scipy gives no number (247 for five readers).
-    size = np.abs(q)
-    known = (rho == 0.0) & (size > 1e-3) & (size < 200.0)
-    vote = betaincinv((m + 1) / 2, (m + 1) / 2, expit(-size[known]))
-    out[known] = np.copysign(np.log1p(-vote) - np.log(vote), q[known])
-    out[~known] = _newton(q[~known], rho, m)
-    return out
+    return _newton(q, rho, m)
 
 
 def _newton(q: Float, rho: float, m: int, start: Float | None = None) -> Float:
@@ -628,15 +606,11 @@ def _running_products(factors: Float, degree: int) -> list[Float]:
     one = np.zeros((degree + 1, *factors.shape[2:]))
     one[0] = 1.0
     products = [one]
-    top = 0
     for c in range(n_classes - 1):
-        last, new = products[-1], np.zeros_like(one)
-        top_next = min(degree, top + n_coefficients - 1)
+        new = np.zeros_like(one)
         for k in range(min(n_coefficients, degree + 1)):
-            stop = min(top, degree - k) + 1
-            new[k : k + stop] += factors[k, c] * last[:stop]
+            new[k:] += factors[k, c] * products[-1][: degree + 1 - k]
         products.append(new)
-        top = top_next
     return products
 
 
@@ -771,8 +745,8 @@ class Panel:
         m = check_sizes(n_raters, len(q))
         other = m != self.panel_size
         if other.any():
-            reader = reader_of(q[other], self.rho, self.size_of())
-            q[other] = label_of(reader, self.rho, m[other])
+            reader = reader_logit(q[other], self.rho, self.size_of())
+            q[other] = label_logit(reader, self.rho, m[other])
         return q
 
     def reader_logit(self, logits: ArrayLike) -> Float:
@@ -780,7 +754,7 @@ class Panel:
         label = self.label_logit(logits)
         if self.voted is not None:
             label = self.voted[0] + self.voted[1] * check_logits(logits)
-        return normalised(reader_of(label, self.rho, self.size_of()) + self.shift)
+        return normalised(reader_logit(label, self.rho, self.size_of()) + self.shift)
 
     def mismatch(self, logits: ArrayLike) -> float:
         """Mean distance between the label's probability and the tail of the law of votes.
@@ -788,7 +762,7 @@ class Panel:
         Zero where one fit serves both; else it says how far the two answers are from one model.
         """
         label = self.label_logit(logits)
-        tail = label_of(self.reader_logit(logits), self.rho, self.size_of())
+        tail = label_logit(self.reader_logit(logits), self.rho, self.size_of())
         return float(np.abs(probabilities(tail) - probabilities(label)).mean())
 
     def sentence(self) -> str:
@@ -1335,10 +1309,14 @@ def _fit_classes(
 
     def loss(logit_rho: float) -> float:
         rho = min(float(expit(logit_rho)), MAX_RHO)
-        log_p = reader_of(q[voted], rho, reference)
-        value = float(weight[voted] @ count_log_law(counts[voted], log_p, rho))
-        log_label = label_of(reader_of(q[other], rho, reference), rho, sizes[other])
-        value += float(weight[other] @ np.take_along_axis(log_label, chosen, axis=1)[:, 0])
+        value = 0.0
+        if voted.any():
+            log_p = reader_logit(q[voted], rho, reference)
+            value += float(weight[voted] @ count_log_law(counts[voted], log_p, rho))
+        if other.any():
+            readers = reader_logit(q[other], rho, reference)
+            log_label = label_logit(readers, rho, sizes[other])
+            value += float(weight[other] @ np.take_along_axis(log_label, chosen, axis=1)[:, 0])
         return -value
 
     def posterior(logit_rho: float) -> float:
@@ -1422,7 +1400,7 @@ def fit_panel_from_summary(
     def solved(rho: float) -> tuple[float | Float, float, float | Float, Float]:
         """Intercept, slope, shift and the readers' probabilities of each class, (n, C)."""
         a, b = coefficients(rho)
-        readers = reader_of(a + b * z, rho, reference)
+        readers = reader_logit(a + b * z, rho, reference)
         shift: float | Float = 0.0
         if share is not None:
             shift = _solve_shift(readers, share, weight)

@@ -35,7 +35,7 @@ from scalecal.metrics.grouping import MIN_GROUPS, read_groups, too_few
 from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.significance import flip_scores, holm
 from scalecal.metrics.vote_scores import reader_logits
-from scalecal.panel import count_log_law, reader_of
+from scalecal.panel import count_log_law, reader_logit
 from scalecal.votes import clear_majority
 
 DIFFICULTIES = ("easy", "middle", "hard")
@@ -309,7 +309,7 @@ class _Votes:
         if self.knots:
             return self._interpolated(rho)
         if self.of_label:
-            z = reader_of(z, rho, self.m)
+            z = reader_logit(z, rho, self.m)
         if z.ndim == 1:
             return z
         chance = np.exp(z[np.arange(len(z)), self.top])
@@ -318,7 +318,7 @@ class _Votes:
     def _interpolated(self, rho: float) -> Float:
         out = np.empty(len(self.z))
         for size, (alike, sure, knots) in self.knots.items():
-            reader = np.interp(sure, knots, reader_of(knots, rho, size))
+            reader = np.interp(sure, knots, reader_logit(knots, rho, size))
             out[alike] = np.copysign(reader, self.z[alike])
         return out
 
