@@ -573,7 +573,7 @@ class Lanes(Group):
         """Validation sets as chosen, where every lane has a small one of its own."""
         sets = sorted(self.selected, key=lambda chosen: int(chosen.probes[0]))
         owners = [np.unique(chosen.probes // self.per_lane) for chosen in sets]
-        longest = max(len(chosen.held.rows) for chosen in sets)
+        longest = max(len(chosen.rows) for chosen in sets)
         alone = len(sets) == len(self.lanes) > 1 and all(len(lanes) == 1 for lanes in owners)
         needed = len(sets) * longest * self.data.n_features * 8
         if not alone or needed > STACK_BYTES:
@@ -584,15 +584,16 @@ class Lanes(Group):
         weights = data.zeros(len(self.slots), longest)
         slots = self.slots.reshape(len(sets), -1)
         for k, chosen in enumerate(sets):
-            n, mine = len(chosen.held.rows), slice(k * slots.shape[1], (k + 1) * slots.shape[1])
+            n, mine = len(chosen.rows), slice(k * slots.shape[1], (k + 1) * slots.shape[1])
             columns = slice(mine.start * self.n_columns, mine.stop * self.n_columns)
-            inside = np.searchsorted(chosen.held.probes, slots[k])
-            rows[k, :n] = chosen.held.data.take(chosen.held.rows, self.scaling)
-            targets[columns, :n] = chosen.held.targets[
+            inside = np.searchsorted(chosen.probes, slots[k])
+            rows[k, :n] = chosen.data.take(chosen.rows, self.scaling)
+            targets[columns, :n] = chosen.targets[
                 data.index(column_numbers(inside, self.n_columns))
             ]
-            own = chosen.held.weights
-            weights[mine, :n] = 1.0 / n if own is None else own[data.index(inside)] / n
+            weights[mine, :n] = 1.0 / n
+            if chosen.weights is not None:
+                weights[mine, :n] = chosen.weights[data.index(inside)] / n
         return _Stacked(xp.matrix_transpose(rows), targets, weights)
 
     def _losses(self) -> Array:
