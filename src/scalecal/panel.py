@@ -114,6 +114,19 @@ def probabilities(z: Float) -> Float:
     return np.asarray(softmax(z, axis=1))
 
 
+def class_probabilities(z: Float) -> Float:
+    """Probabilities of each class (n, C), from logits of either form.
+
+    Examples
+    --------
+    >>> class_probabilities(np.array([0.0]))
+    array([[0.5, 0.5]])
+    """
+    if z.ndim == 1:
+        return np.column_stack([expit(-z), expit(z)])
+    return np.asarray(softmax(z, axis=1))
+
+
 def normalised(z: Float) -> Float:
     """Two-class logits as they are, others as log-probabilities."""
     return z if z.ndim == 1 else np.asarray(log_softmax(z, axis=1))
@@ -934,8 +947,7 @@ class _Objective:
             gradient[2] = 0.0
         centre = np.array([0.0, 0.0, logit(PRIOR_RHO[0])])
         scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE, self.sd_rho])
-        off = (theta - centre) / scale
-        return float(0.5 * off @ off - value), off / scale - gradient
+        return _with_prior(value, gradient, (theta - centre) / scale, scale)
 
     def at_rho(self, rho: float) -> tuple[float, float]:
         """The best intercept and log slope for a correlation that is known."""
@@ -943,14 +955,21 @@ class _Objective:
         def loss(ab: Float) -> tuple[float, Float]:
             value, gradient = self.log_likelihood(ab[0], ab[1], max(rho, 1e-9))
             scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE])
-            off = ab / scale
-            return float(0.5 * off @ off - value), off / scale - gradient[:2]
+            return _with_prior(value, gradient[:2], ab / scale, scale)
 
         z = np.concatenate([self.label_z, self.z])
         weight = np.concatenate([self.label_weight, self.weight])
         rough = _start_covariance(z, weight, self.prior_sd)
         (a, log_b), _ = _minimise(loss, np.zeros(2), rough)
         return float(a), float(log_b)
+
+
+def _with_prior(value: float, gradient: Float, off: Float, scale: Float) -> tuple[float, Float]:
+    """Negative log posterior and its gradient, from a log-likelihood and its own.
+
+    The prior is normal: `off` is the distance from its mean in standard deviations, `scale`.
+    """
+    return float(0.5 * off @ off - value), off / scale - gradient
 
 
 def _start_covariance(z: Float, weight: Float, prior_sd: float) -> Float:
@@ -1260,9 +1279,8 @@ def _fit_class_labels(
         residual = weight[:, None] * (targets - np.exp(log_q))
         value = float(weight @ (targets * log_q).sum(axis=1))
         scale = np.array([*[prior_sd] * n_classes, PRIOR_SD_LOG_SLOPE])
-        off = theta / scale
         gradient = np.array([*residual.sum(axis=0), b * (residual * z).sum()])
-        return float(0.5 * off @ off - value), off / scale - gradient
+        return _with_prior(value, gradient, theta / scale, scale)
 
     # As if all classes were equally likely, for a scale only.
     known = float(weight.sum()) / n_classes
@@ -1406,10 +1424,7 @@ def fit_panel_from_summary(
             shift = _solve_shift(readers, share, weight)
         elif z.ndim == 2:
             shift = np.zeros(z.shape[1])
-        p = probabilities(readers + shift)
-        if p.ndim == 1:
-            p = np.column_stack([1.0 - p, p])
-        return a, b, shift, p
+        return a, b, shift, class_probabilities(readers + shift)
 
     def excess(rho: float) -> float:
         p = solved(rho)[3]

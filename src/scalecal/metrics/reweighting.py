@@ -128,6 +128,7 @@ class Reweighted:
     def __init__(self, y: Int, p: Float, prevalence: float, groups: Int | None = None) -> None:
         self.y = y
         self.p = p
+        self.prevalence = prevalence
         self.groups = groups
         self.weights = ClassWeights.of(y, prevalence)
         self.each = self.weights.by_label(y)

@@ -48,6 +48,7 @@ from scalecal.panel import (
     UNKNOWN_READERS,
     Panel,
     check_sizes,
+    class_probabilities,
     read_votes,
 )
 from scalecal.probes.fitting import (
@@ -59,7 +60,6 @@ from scalecal.probes.fitting import (
     linear_logits,
     n_columns,
     predicted,
-    probabilities,
     with_label,
 )
 from scalecal.probes.recipes import Recipe, with_preset
@@ -405,7 +405,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         logits = self._logits(X)
         if self.calibrator_ is None:
-            probs = probabilities(logits)
+            probs = class_probabilities(logits)
         else:
             probs = self.calibrator_.predict_proba(logits, n_raters=n_raters)
         return _usable(probs)

@@ -347,7 +347,11 @@ class Group:
         self.factor = self._column_value(
             [1.0 / float(t.scaling.scale) if t.scaling.is_number else 1.0 for t in live]
         )
-        self.rate = self._flat_value([t.learning_rate for t in live])
+        rate = self._column_value([t.learning_rate for t in live])
+        if not isinstance(rate, float):  # one number per entry of the flat state
+            every = self.xp.reshape(rate * self.xp.ones_like(self.weights), (-1,))
+            rate = self.xp.concat([every, rate[:, 0]])
+        self.rate = rate
         self.decay = self._column_value([t.decay for t in live])
         self._set_synthetic(live)
         self.selected = self._select_held()
@@ -375,14 +379,6 @@ class Group:
         if len(set(values)) == 1:
             return values[0]
         return self.data.array(np.repeat(values, self.n_columns)[:, None])
-
-    def _flat_value(self, values: list[float]) -> Any:
-        """One number if all probes agree, else one per entry of the flat state."""
-        if len(set(values)) == 1:
-            return values[0]
-        per_column = np.repeat(values, self.n_columns)
-        weights = np.repeat(per_column, self.data.n_features)
-        return self.data.array(np.concatenate([weights, per_column]))
 
     # -- training ---------------------------------------------------------------------------------
 
