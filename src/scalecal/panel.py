@@ -869,11 +869,11 @@ class _Objective:
         self.label_z, self.label_y, self.label_weight = z[direct], y[direct], weight[direct]
         other = np.flatnonzero((m > 0) | (labelled & ~direct))
         self.z, self.weight, k, m = z[other], weight[other], k[other], m[other]
-        self.other_labels = [
-            (int(size), rows, y[other][rows])
-            for size in np.unique(odd[other][m == 0])
-            for rows in [np.flatnonzero((m == 0) & (odd[other] == size))]
-        ]
+        # Labels of panels other than the reference one, by the number of readers.
+        self.other_labels: list[tuple[int, Int, Float]] = []
+        for size in np.unique(odd[other][m == 0]):
+            rows = np.flatnonzero((m == 0) & (odd[other] == size))
+            self.other_labels.append((int(size), rows, y[other][rows]))
         sizes = [self.reference, int(m.max(initial=1)), *(size for size, *_ in self.other_labels)]
         self.i = np.arange(max(sizes))
         # Which factors of the law of votes each case's count has; none for a label.
@@ -1122,7 +1122,9 @@ def _observed(
 ) -> tuple[Float, Int]:
     """Labels (n,) (NaN: none) and votes for each class (n, C) (all zero: none)."""
     n, n_classes = len(z), count_classes(z)
-    labels = np.full(n, np.nan) if y is None else np.array(as_float(y, "y"))
+    labels = np.full(n, np.nan)
+    if y is not None:
+        labels = np.array(as_float(y, "y"))
     if labels.shape != (n,):
         raise InputError(f"y must have one label per case ({n},), got shape {labels.shape}")
     if not np.isin(labels[np.isfinite(labels)], np.arange(n_classes)).all():

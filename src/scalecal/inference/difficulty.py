@@ -208,7 +208,9 @@ def votes_by_difficulty(
     n = len(p)
     counted, weights = read_counts(sample_weight, n), check_weights(importance, n, "importance")
     unit = read_groups(groups, n, counted)
-    times = np.ones(n) if counted is None else counted
+    times = counted
+    if times is None:
+        times = np.ones(n)
     table = as_table(p)
     top = table.max(axis=1)
     difficulty = -top
@@ -218,7 +220,9 @@ def votes_by_difficulty(
     code = np.full(n, -1)
     if voted.any():
         code[voted] = difficulty_codes(difficulty[voted], top[voted], times[voted])
-    why = _no_reader(counts, y, table, times) if of_label else ""
+    why = ""
+    if of_label:
+        why = _no_reader(counts, y, table, times)
     rng = as_rng(seed)
     tests = []
     for number, name in enumerate(DIFFICULTIES):
@@ -409,7 +413,9 @@ def _mean_interval(
         half = NORMAL_95 * float(np.sqrt(w @ (values - mean) ** 2)) / total
         low, high = mean - half, mean + half
     else:
-        unit = np.arange(len(w)) if groups is None else groups
+        unit = groups
+        if unit is None:
+            unit = np.arange(len(w))
         parts = np.bincount(unit, w * (values - mean)).astype(np.float64) / total
         low, high = unit_interval(mean, parts, np.bincount(unit, w).astype(np.float64))
     return {name: mean, f"{name}_low": low, f"{name}_high": high}

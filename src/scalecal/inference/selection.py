@@ -166,14 +166,17 @@ def selection_draws(
     bin_of, width = bin_index(p, n_bins=n_bins), (n_strata + 1) * n_bins
     # First cells of the strata of all cases, those labelled 0 first, each label in the order of place.
     cells: list[Int] = []
-    starts, sizes = [], []
+    starts = []
+    sizes = []
+    before = 0
     for label in (0, 1):
         order = np.flatnonzero(labels == label)
         order = order[np.argsort(place[order])]
         k = min(n_neighbours, len(order))
         sizes.append(k)
         window = _nearest_window(place[order], np.arange(1, len(order) + 1), k, place)
-        starts.append(window + sum(len(row) for row in cells))
+        starts.append(window + before)
+        before += len(order)
         # One more stratum for cases that have none.
         cells.append(np.where(code[order] < 0, n_strata, code[order]).astype(np.intp) * n_bins)
     cell_of = np.concatenate(cells)
@@ -184,10 +187,7 @@ def selection_draws(
         # A few draws at once, so that what is made of them stays in the processor's cache.
         for few in blocks(b, max(1, 65_536 // len(p))):
             happened = uniform[few] < q
-            within: Any = sizes[0]
-            if sizes[1] != sizes[0]:
-                within = np.where(happened, sizes[1], sizes[0])
-            chosen = (step[few] * within).astype(np.intp)
+            chosen = (step[few] * np.where(happened, sizes[1], sizes[0])).astype(np.intp)
             chosen += np.where(happened, starts[1], starts[0])
             cell = cell_of[chosen]
             cell += bin_of

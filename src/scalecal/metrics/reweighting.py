@@ -145,7 +145,9 @@ class Reweighted:
     def of(cls, y: Int, p: Float, prevalence: float, groups: Int | None) -> Self | None:
         """The cases at a prevalence, or None if it is their own and all weights are one."""
         out = cls(y, p, prevalence, groups)
-        return None if abs(out.weights.offset) <= 1e-9 else out
+        if abs(out.weights.offset) <= 1e-9:
+            return None
+        return out
 
     def _common(self, h: Float) -> Float:
         """K of the module's text, (k,)."""
@@ -162,10 +164,11 @@ class Reweighted:
         """What each group adds to U, less what its numbers of cases of both classes add: (groups, k)."""
         common = self._common(h)
         total = np.column_stack([group_totals(self._residual * c, groups)[:, 0] for c in h.T])
-        size = [group_totals((self.y == c).astype(np.float64), groups) for c in (0, 1)]
-        return np.asarray(
-            total - size[1] * common / self._n_positive + size[0] * common / self._n_negative
-        )
+        positive = group_totals((self.y == 1).astype(np.float64), groups)
+        negative = group_totals((self.y == 0).astype(np.float64), groups)
+        total -= positive * common / self._n_positive
+        total += negative * common / self._n_negative
+        return total
 
     def _columns(self, rows: Rows, *values: Float) -> Float:
         """Functions h of the cases as columns, 0 outside `rows`."""
@@ -200,7 +203,9 @@ class Reweighted:
         if too_few(code):
             return np.full((n_resamples, n_cells), np.nan)
         share, _ = dependence(self.y, q, code, bin_index(q, n_bins=n_bins), n_bins)
-        unit = code if code is not None else np.arange(n)
+        unit = code
+        if unit is None:
+            unit = np.arange(n)
         seen = group_totals(q - self._n_positive / n, unit)[:, 0]
         if n > EXACT_CASES:
             alone: Float = np.bincount(cell, self._square[rows], n_cells).astype(np.float64)

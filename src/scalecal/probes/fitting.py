@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from scalecal.cases import rows_of
 from scalecal.checks import (
     Float,
     InputError,
@@ -343,19 +344,21 @@ class CrossFit:
 
     def logits(self, X: Any, trained: Sequence[Trained]) -> Float:
         """Out-of-sample logits of the job's cases, in their order; NaN for cases of weight 0."""
-        parts = [probe.logits(X, self.job.rows[self.fold == j]) for j, probe in enumerate(trained)]
-        out = np.full((len(self.fold), *parts[0].shape[1:]), np.nan)
-        for j, part in enumerate(parts):
-            out[self.fold == j] = part
+        out = np.full((len(self.fold), n_columns(self.job.n_classes)), np.nan)
+        if self.job.n_classes == 2:
+            out = out[:, 0]
+        for j, probe in enumerate(trained):
+            here = self.fold == j
+            out[here] = probe.logits(X, self.job.rows[here])
         return out
 
 
 def _without(job: Job, left_out: NDArray[np.bool_]) -> Job:
     """The same job on the other cases."""
     kept = np.flatnonzero(~left_out)
-    columns = ("rows", "y", "targets", "votes", "groups", "weights")
-    present = {name: values for name in columns if (values := getattr(job, name)) is not None}
-    parts: dict[str, Any] = {name: values[kept] for name, values in present.items()}
+    parts: dict[str, Any] = {}
+    for name in ("rows", "y", "targets", "votes", "groups", "weights"):
+        parts[name] = rows_of(getattr(job, name), kept)
     return replace(job, **parts)
 
 

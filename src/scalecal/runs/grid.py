@@ -289,6 +289,9 @@ def run_grid(
     # Seeds that draw their own split test other cases; the cell holds each of them once.
     cases = np.unique(np.concatenate(list(tested.values())))
     behind = known.behind(data.cases)
+    # One method will do: whether labels and embeddings are in the same order is the data's matter.
+    first = next(iter(run))
+    at_chance: list[str] = []
     for seed in chosen:
         say(f"seed {seed}: calibrating and predicting {len(tested[seed]):,} test cases")
         test = tested[seed]
@@ -311,11 +314,7 @@ def run_grid(
                 n_raters=rows_of(behind, test),
                 rows=np.searchsorted(cases, test),
             )
-    # One method will do: whether labels and embeddings are in the same order is the data's matter.
-    first = next(iter(run))
-    at_chance = tuple(
-        _chance_note(probes[first, seed], data, given[seed], tested[seed]) for seed in chosen
-    )
+        at_chance.append(_chance_note(probes[first, seed], data, given[seed], test))
     # Those that were left out with one seed are left out with all, so that methods stay paired.
     order: dict[tuple[str, int], Answers] = {}
     for name in run:
@@ -345,7 +344,9 @@ def run_grid(
         parts_of = {seed: folds[VOTED, seed] for seed in chosen}
         probes_of = {seed: probes[VOTED, seed] for seed in chosen}
         curve = voted_curve(data, probes_of, parts_of, tested, voted, known)
-    grid = Grid(cell, left_out, dict(+capped), best, probes, seconds, curve, leakage, at_chance)
+    grid = Grid(
+        cell, left_out, dict(+capped), best, probes, seconds, curve, leakage, tuple(at_chance)
+    )
     for doubt in grid.doubts:
         warnings.warn(doubt, ScalecalWarning, stacklevel=2)
     return grid

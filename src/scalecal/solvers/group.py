@@ -174,12 +174,14 @@ def level(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
     """
     arrays = list(arrays)
     longest = max(each.shape[-1] for each in arrays)
-    return [
-        each
-        if each.shape[-1] == longest
-        else np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, longest - each.shape[-1])])
-        for each in arrays
-    ]
+    filled = []
+    for each in arrays:
+        missing = longest - each.shape[-1]
+        if missing == 0:
+            filled.append(each)
+        else:
+            filled.append(np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, missing)]))
+    return filled
 
 
 def _stack_targets(data: Matrix, targets: Iterable[NDArray[Any]]) -> Array:

@@ -160,6 +160,22 @@ class _Arranged(NamedTuple):
     shares: Array | None  # (lanes, 1, pairs, synthetic places)
 
 
+class _Pairs(NamedTuple):
+    """Synthetic cases of all lanes: K sets each, and which of them a column trains on."""
+
+    rows: Array  # (lanes, 2 K, S): first rows of the K sets, then second rows
+    shares: Array  # the same shape
+    sets: NDArray[np.int64]  # (probes,), the probe's set within its lane
+
+
+class _Stacked(NamedTuple):
+    """One validation set per lane, the shorter ones filled up with cases of weight 0."""
+
+    rows: Array  # (lanes, cases, d)
+    targets: Array  # (columns, cases)
+    weights: Array  # (slots, cases), summing to 1
+
+
 class Lanes(Group):
     """Several groups as one, lane after lane: as many probes each, and as many steps an epoch."""
 
@@ -171,7 +187,7 @@ class Lanes(Group):
         self.generators = [np.random.default_rng(group[0].order) for group in groups]
         self.lane_real = np.array([len(group[0].rows) for group in groups])
         self.lane_cases = self.lane_real + [group[0].n_mixtures for group in groups]
-        self.pairs: tuple[Array, Array, NDArray[np.int64]] | None = None
+        self.pairs: _Pairs | None = None
         self.window: _Arranged | None = None  # of a stretch
         self.graphs: dict[str, Any] = {}
         super().__init__(data, held, [task for group in groups for task in group], batch_size)
@@ -230,21 +246,18 @@ class Lanes(Group):
             return
         if self.pairs is None:
             self.pairs = self._all_pairs()
-        rows, shares, sets = self.pairs
         here = self.data.index(self.lanes)
-        self.pair_rows, self.pair_shares = rows[here], shares[here]
+        self.pair_rows = self.pairs.rows[here]
+        self.pair_shares = self.pairs.shares[here]
         n_sets = self.pair_rows.shape[1] // 2
         self.belongs: Array | None = None
         if n_sets > 1:
-            chosen = np.eye(n_sets)[np.repeat(sets[self.slots], self.n_columns)]
+            chosen = np.eye(n_sets)[np.repeat(self.pairs.sets[self.slots], self.n_columns)]
             both = np.concatenate([chosen, chosen], axis=1)
             self.belongs = self.data.array(both.reshape(len(self.lanes), -1, 2 * n_sets, 1))
 
-    def _all_pairs(self) -> tuple[Array, Array, NDArray[np.int64]]:
-        """Synthetic cases of all lanes, K sets each, and the set that each probe trains on.
-
-        Their rows (lanes, 2 K, S), the first of each pair and then the second, and the shares of these.
-        """
+    def _all_pairs(self) -> _Pairs:
+        """Number the sets of synthetic cases in every lane."""
         number = np.zeros(len(self.tasks), dtype=np.int64)
         lanes: list[list[Task]] = []  # of each lane, one task for each of its sets
         for start in range(0, len(self.tasks), self.per_lane):
@@ -264,7 +277,8 @@ class Lanes(Group):
             both = [coefficients(self.data, m, self.scaling) for m in sets]
             shares.append(np.stack([left for left, _ in both] + [right for _, right in both]))
         every_row = self.data.index(np.stack(level(rows)))
-        return every_row, self.data.array(np.stack(level(shares))), number
+        every_share = self.data.array(np.stack(level(shares)))
+        return _Pairs(every_row, every_share, number)
 
     # -- epochs -----------------------------------------------------------------------------------
 
@@ -556,12 +570,8 @@ class Lanes(Group):
             self.data.index(np.searchsorted(self.slots, chosen.probes)) for chosen in self.selected
         ]
 
-    def _stack_held(self) -> tuple[Array, Array, Array] | None:
-        """Validation sets as chosen, where every lane has a small one of its own; shorter ones filled up.
-
-        Their rows (lanes, d, cases), targets (columns, cases) and weights (slots, cases), which sum to 1
-        and are 0 where nothing stands.
-        """
+    def _stack_held(self) -> _Stacked | None:
+        """Validation sets as chosen, where every lane has a small one of its own."""
         sets = sorted(self.selected, key=lambda chosen: int(chosen.probes[0]))
         owners = [np.unique(chosen.probes // self.per_lane) for chosen in sets]
         longest = max(len(chosen.rows) for chosen in sets)
@@ -586,7 +596,7 @@ class Lanes(Group):
             weights[mine, :n] = 1.0 / n
             if chosen.weights is not None:
                 weights[mine, :n] = chosen.weights[data.index(inside)] / n
-        return xp.matrix_transpose(rows), targets, weights
+        return _Stacked(xp.matrix_transpose(rows), targets, weights)
 
     def _losses(self) -> Array:
         """Mean validation loss of every probe in the matrix, in double precision."""
