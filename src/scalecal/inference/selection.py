@@ -187,7 +187,10 @@ def selection_draws(
         # A few draws at once, so that what is made of them stays in the processor's cache.
         for few in blocks(b, max(1, 65_536 // len(p))):
             happened = uniform[few] < q
-            chosen = (step[few] * np.where(happened, sizes[1], sizes[0])).astype(np.intp)
+            within: Any = sizes[0]
+            if sizes[1] != sizes[0]:  # hardly ever, and a quarter of the time
+                within = np.where(happened, sizes[1], sizes[0])
+            chosen = (step[few] * within).astype(np.intp)
             chosen += np.where(happened, starts[1], starts[0])
             cell = cell_of[chosen]
             cell += bin_of
