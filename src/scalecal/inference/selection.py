@@ -188,7 +188,8 @@ def selection_draws(
         for few in blocks(b, max(1, 65_536 // len(p))):
             happened = uniform[few] < q
             within: Any = sizes[0]
-            if sizes[1] != sizes[0]:  # hardly ever, and a quarter of the time
+            # Sizes differ only if a class has too few cases; the choice takes a quarter of the time.
+            if sizes[1] != sizes[0]:
                 within = np.where(happened, sizes[1], sizes[0])
             chosen = (step[few] * within).astype(np.intp)
             chosen += np.where(happened, starts[1], starts[0])
