@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq, minimize, minimize_scalar, root
 from scipy.special import (
-    betaincinv,
     expit,
     gammaln,
     log_expit,
@@ -112,6 +111,19 @@ def probabilities(z: Float) -> Float:
     """Probabilities of the positive class (n,), or of all classes (n, C), in the form of the logits."""
     if z.ndim == 1:
         return np.asarray(expit(z))
+    return np.asarray(softmax(z, axis=1))
+
+
+def class_probabilities(z: Float) -> Float:
+    """Probabilities of each class (n, C), from logits of either form.
+
+    Examples
+    --------
+    >>> class_probabilities(np.array([0.0]))
+    array([[0.5, 0.5]])
+    """
+    if z.ndim == 1:
+        return np.column_stack([expit(-z), expit(z)])
     return np.asarray(softmax(z, axis=1))
 
 
@@ -288,11 +300,8 @@ def split_probability(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Flo
     [0.547, 0.003]
     """
     z = check_logits(logits)
-    return split_chance(z, check_rho(rho), check_sizes(n_raters, len(z)))
-
-
-def split_chance(z: Float, rho: float, sizes: Int) -> Float:
-    """`split_probability` of checked arguments, with the readers of each case."""
+    rho = check_rho(rho)
+    sizes = check_sizes(n_raters, len(z))
     if z.ndim == 2:
         against = -np.sort(-_class_logits(z), axis=1)
     else:  # one logit is enough: the law of one count is that of the other, read backwards
@@ -341,12 +350,7 @@ def label_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     """
     z = check_logits(logits)
     sizes = check_sizes(n_raters, len(z))
-    return label_of(z, check_rho(rho), sizes)
-
-
-def label_of(z: Float, rho: float, m: int | Int) -> Float:
-    """`label_logit` of checked arguments."""
-    return _mapped(z, rho, m, _label, _plurality_odds)
+    return _mapped(z, check_rho(rho), sizes, _label, _plurality_odds)
 
 
 def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
@@ -373,24 +377,19 @@ def reader_logit(logits: ArrayLike, rho: float, n_raters: ArrayLike) -> Float:
     """
     z = check_logits(logits)
     sizes = check_sizes(n_raters, len(z))
-    return reader_of(z, check_rho(rho), sizes)
-
-
-def reader_of(z: Float, rho: float, m: int | Int) -> Float:
-    """`reader_logit` of checked arguments."""
-    return _mapped(z, rho, m, _reader, _solve_plurality)
+    return _mapped(z, check_rho(rho), sizes, _reader, _solve_plurality)
 
 
 def _mapped(
     z: Float,
     rho: float,
-    sizes: int | Int,
+    sizes: Int,
     two: Callable[[Float, float, int], Float],
     several: Callable[[Float, float, int], Float],
 ) -> Float:
     """Apply a map of logits (two classes), or of log-odds against the most likely class (several)."""
     out = np.empty_like(z)
-    for m, rows in _parts(np.broadcast_to(sizes, (len(z),))):
+    for m, rows in _parts(sizes):
         part = z[rows]
         if z.ndim == 1:
             out[rows] = two(part, rho, m)
@@ -464,15 +463,7 @@ def _reader(q: Float, rho: float, m: int) -> Float:
     m = _odd(m)
     if m == 1:
         return q.copy()
-    out = np.empty_like(q)
-    # At rho = 0 the label's probability is I_P(a, a) with a = (m + 1) / 2, which scipy inverts; on
-    # the smaller side, where it is exact, and up to where scipy gives no number (247 for five readers).
-    size = np.abs(q)
-    known = (rho == 0.0) & (size > 1e-3) & (size < 200.0)
-    vote = betaincinv((m + 1) / 2, (m + 1) / 2, expit(-size[known]))
-    out[known] = np.copysign(np.log1p(-vote) - np.log(vote), q[known])
-    out[~known] = _newton(q[~known], rho, m)
-    return out
+    return _newton(q, rho, m)
 
 
 def _newton(q: Float, rho: float, m: int, start: Float | None = None) -> Float:
@@ -628,15 +619,11 @@ def _running_products(factors: Float, degree: int) -> list[Float]:
     one = np.zeros((degree + 1, *factors.shape[2:]))
     one[0] = 1.0
     products = [one]
-    top = 0
     for c in range(n_classes - 1):
-        last, new = products[-1], np.zeros_like(one)
-        top_next = min(degree, top + n_coefficients - 1)
+        new = np.zeros_like(one)
         for k in range(min(n_coefficients, degree + 1)):
-            stop = min(top, degree - k) + 1
-            new[k : k + stop] += factors[k, c] * last[:stop]
+            new[k:] += factors[k, c] * products[-1][: degree + 1 - k]
         products.append(new)
-        top = top_next
     return products
 
 
@@ -771,8 +758,8 @@ class Panel:
         m = check_sizes(n_raters, len(q))
         other = m != self.panel_size
         if other.any():
-            reader = reader_of(q[other], self.rho, self.size_of())
-            q[other] = label_of(reader, self.rho, m[other])
+            reader = reader_logit(q[other], self.rho, self.size_of())
+            q[other] = label_logit(reader, self.rho, m[other])
         return q
 
     def reader_logit(self, logits: ArrayLike) -> Float:
@@ -780,7 +767,7 @@ class Panel:
         label = self.label_logit(logits)
         if self.voted is not None:
             label = self.voted[0] + self.voted[1] * check_logits(logits)
-        return normalised(reader_of(label, self.rho, self.size_of()) + self.shift)
+        return normalised(reader_logit(label, self.rho, self.size_of()) + self.shift)
 
     def mismatch(self, logits: ArrayLike) -> float:
         """Mean distance between the label's probability and the tail of the law of votes.
@@ -788,7 +775,7 @@ class Panel:
         Zero where one fit serves both; else it says how far the two answers are from one model.
         """
         label = self.label_logit(logits)
-        tail = label_of(self.reader_logit(logits), self.rho, self.size_of())
+        tail = label_logit(self.reader_logit(logits), self.rho, self.size_of())
         return float(np.abs(probabilities(tail) - probabilities(label)).mean())
 
     def sentence(self) -> str:
@@ -882,11 +869,11 @@ class _Objective:
         self.label_z, self.label_y, self.label_weight = z[direct], y[direct], weight[direct]
         other = np.flatnonzero((m > 0) | (labelled & ~direct))
         self.z, self.weight, k, m = z[other], weight[other], k[other], m[other]
-        self.other_labels = [
-            (int(size), rows, y[other][rows])
-            for size in np.unique(odd[other][m == 0])
-            for rows in [np.flatnonzero((m == 0) & (odd[other] == size))]
-        ]
+        # Labels of panels other than the reference one, by the number of readers.
+        self.other_labels: list[tuple[int, Int, Float]] = []
+        for size in np.unique(odd[other][m == 0]):
+            rows = np.flatnonzero((m == 0) & (odd[other] == size))
+            self.other_labels.append((int(size), rows, y[other][rows]))
         sizes = [self.reference, int(m.max(initial=1)), *(size for size, *_ in self.other_labels)]
         self.i = np.arange(max(sizes))
         # Which factors of the law of votes each case's count has; none for a label.
@@ -960,8 +947,7 @@ class _Objective:
             gradient[2] = 0.0
         centre = np.array([0.0, 0.0, logit(PRIOR_RHO[0])])
         scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE, self.sd_rho])
-        off = (theta - centre) / scale
-        return float(0.5 * off @ off - value), off / scale - gradient
+        return _with_prior(value, gradient, (theta - centre) / scale, scale)
 
     def at_rho(self, rho: float) -> tuple[float, float]:
         """The best intercept and log slope for a correlation that is known."""
@@ -969,14 +955,21 @@ class _Objective:
         def loss(ab: Float) -> tuple[float, Float]:
             value, gradient = self.log_likelihood(ab[0], ab[1], max(rho, 1e-9))
             scale = np.array([self.prior_sd, PRIOR_SD_LOG_SLOPE])
-            off = ab / scale
-            return float(0.5 * off @ off - value), off / scale - gradient[:2]
+            return _with_prior(value, gradient[:2], ab / scale, scale)
 
         z = np.concatenate([self.label_z, self.z])
         weight = np.concatenate([self.label_weight, self.weight])
         rough = _start_covariance(z, weight, self.prior_sd)
         (a, log_b), _ = _minimise(loss, np.zeros(2), rough)
         return float(a), float(log_b)
+
+
+def _with_prior(value: float, gradient: Float, off: Float, scale: Float) -> tuple[float, Float]:
+    """Negative log posterior and its gradient, from a log-likelihood and its own.
+
+    The prior is normal: `off` is the distance from its mean in standard deviations, `scale`.
+    """
+    return float(0.5 * off @ off - value), off / scale - gradient
 
 
 def _start_covariance(z: Float, weight: Float, prior_sd: float) -> Float:
@@ -1129,7 +1122,9 @@ def _observed(
 ) -> tuple[Float, Int]:
     """Labels (n,) (NaN: none) and votes for each class (n, C) (all zero: none)."""
     n, n_classes = len(z), count_classes(z)
-    labels = np.full(n, np.nan) if y is None else np.array(as_float(y, "y"))
+    labels = np.full(n, np.nan)
+    if y is not None:
+        labels = np.array(as_float(y, "y"))
     if labels.shape != (n,):
         raise InputError(f"y must have one label per case ({n},), got shape {labels.shape}")
     if not np.isin(labels[np.isfinite(labels)], np.arange(n_classes)).all():
@@ -1286,9 +1281,8 @@ def _fit_class_labels(
         residual = weight[:, None] * (targets - np.exp(log_q))
         value = float(weight @ (targets * log_q).sum(axis=1))
         scale = np.array([*[prior_sd] * n_classes, PRIOR_SD_LOG_SLOPE])
-        off = theta / scale
         gradient = np.array([*residual.sum(axis=0), b * (residual * z).sum()])
-        return float(0.5 * off @ off - value), off / scale - gradient
+        return _with_prior(value, gradient, theta / scale, scale)
 
     # As if all classes were equally likely, for a scale only.
     known = float(weight.sum()) / n_classes
@@ -1335,10 +1329,14 @@ def _fit_classes(
 
     def loss(logit_rho: float) -> float:
         rho = min(float(expit(logit_rho)), MAX_RHO)
-        log_p = reader_of(q[voted], rho, reference)
-        value = float(weight[voted] @ count_log_law(counts[voted], log_p, rho))
-        log_label = label_of(reader_of(q[other], rho, reference), rho, sizes[other])
-        value += float(weight[other] @ np.take_along_axis(log_label, chosen, axis=1)[:, 0])
+        value = 0.0
+        if voted.any():
+            log_p = reader_logit(q[voted], rho, reference)
+            value += float(weight[voted] @ count_log_law(counts[voted], log_p, rho))
+        if other.any():
+            readers = reader_logit(q[other], rho, reference)
+            log_label = label_logit(readers, rho, sizes[other])
+            value += float(weight[other] @ np.take_along_axis(log_label, chosen, axis=1)[:, 0])
         return -value
 
     def posterior(logit_rho: float) -> float:
@@ -1422,16 +1420,13 @@ def fit_panel_from_summary(
     def solved(rho: float) -> tuple[float | Float, float, float | Float, Float]:
         """Intercept, slope, shift and the readers' probabilities of each class, (n, C)."""
         a, b = coefficients(rho)
-        readers = reader_of(a + b * z, rho, reference)
+        readers = reader_logit(a + b * z, rho, reference)
         shift: float | Float = 0.0
         if share is not None:
             shift = _solve_shift(readers, share, weight)
         elif z.ndim == 2:
             shift = np.zeros(z.shape[1])
-        p = probabilities(readers + shift)
-        if p.ndim == 1:
-            p = np.column_stack([1.0 - p, p])
-        return a, b, shift, p
+        return a, b, shift, class_probabilities(readers + shift)
 
     def excess(rho: float) -> float:
         p = solved(rho)[3]

@@ -20,15 +20,16 @@ def test_nearest_window_equals_a_sort_by_distance():
     for k in (1, 3, 20):
         values = np.sort(rng.normal(size=57))
         queries = rng.normal(size=80) * 2
-        start = _nearest_window(values, queries, k)
+        start = _nearest_window(values, np.arange(1, len(values) + 1), k, queries)
         for s, q in zip(start, queries, strict=True):
             nearest = np.sort(np.abs(values - q))[:k]
             np.testing.assert_allclose(np.sort(np.abs(values[s : s + k] - q)), nearest)
         times = rng.integers(0, 4, 57)
         times[0] = 1
         copies = np.repeat(values, times)
-        weighted = _nearest_window(values, queries, k, np.cumsum(times))
-        np.testing.assert_array_equal(weighted, _nearest_window(copies, queries, k))
+        weighted = _nearest_window(values, np.cumsum(times), k, queries)
+        one_each = _nearest_window(copies, np.arange(1, len(copies) + 1), k, queries)
+        np.testing.assert_array_equal(weighted, one_each)
 
 
 def test_null_of_strata_unrelated_to_the_label_is_the_plain_floor():

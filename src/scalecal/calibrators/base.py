@@ -98,7 +98,9 @@ class Calibrator(BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, logits: ArrayLike, *, n_raters: ArrayLike | None = None) -> Float:
         """Return calibrated probabilities (n, C), for logits of either form."""
         probs = self._probs(one_form(self._check(logits)), n_raters)
-        return probs if probs.ndim == 2 else np.column_stack([1.0 - probs, probs])
+        if probs.ndim == 1:
+            return np.column_stack([1.0 - probs, probs])
+        return probs
 
     def __or__(self, other: Calibrator) -> Chain:
         return Chain([*_steps(self), *_steps(other)])

@@ -15,6 +15,7 @@ from scalecal.calibrators.base import Calibrator
 from scalecal.calibrators.panels import PanelCalibrator
 from scalecal.cases import Answers, rows_of
 from scalecal.checks import Float, InputError, Int
+from scalecal.panel import probabilities
 from scalecal.splits import folds
 
 MAX_VOTED = 5_000
@@ -86,9 +87,18 @@ def knows_readers(calibrator: Calibrator) -> TypeGuard[PanelCalibrator]:
 
 
 def answers_of(
-    calibrator: Calibrator, logits: Float, *, n_raters: Int | None = None, rows: Int | None = None
+    calibrator: Calibrator | None,
+    logits: Float,
+    *,
+    n_raters: Int | None = None,
+    rows: Int | None = None,
 ) -> Answers:
-    """Both answers of a fitted calibrator, in the form of the logits; `rows` as in `Answers`."""
+    """Both answers of a fitted calibrator, in the form of the logits; `rows` as in `Answers`.
+
+    Without a calibrator the answer is the probability of the logits themselves.
+    """
+    if calibrator is None:
+        return Answers(probabilities(logits), rows=rows)
     columns: int | slice = slice(None)
     if logits.ndim == 1:
         columns = 1

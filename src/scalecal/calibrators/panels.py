@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, softmax
 from sklearn.base import clone
 
 from scalecal.calibrators.base import Calibrator, one_form
@@ -20,6 +19,7 @@ from scalecal.checks import (
 from scalecal.panel import (
     PRIOR_SD_INTERCEPT,
     Panel,
+    class_probabilities,
     count_classes,
     fit_labels,
     fit_panel,
@@ -147,10 +147,7 @@ class PanelCalibrator(Calibrator):
 
     def predict_reader_proba(self, logits: ArrayLike) -> Float:
         """Return the probability that one reader votes for each class, (n, C)."""
-        out = self.reader_logits(logits)
-        if out.ndim == 1:
-            return np.column_stack([expit(-out), expit(out)])
-        return np.asarray(softmax(out, axis=1))
+        return class_probabilities(self.reader_logits(logits))
 
     def predict_votes(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
         """Return the law of k of m votes, (n, m + 1), or that of each class, (n, C, m + 1)."""

@@ -102,13 +102,10 @@ def _two(z: Float, y: Float, w: Float) -> Problem:
     size = float(np.abs(weighted).sum())
 
     def slopes(b: float) -> tuple[float, float]:
-        buffer = np.empty(min(_CHUNK, len(z)))
         first = second = 0.0
         for start in range(0, len(z), _CHUNK):
             part = z[start : start + _CHUNK]
-            s = buffer[: len(part)]
-            np.multiply(part, 0.5 * b, out=s)
-            np.tanh(s, out=s)
+            s = np.tanh(part * (0.5 * b))
             s *= part
             weighted_s = w[start : start + _CHUNK] * s
             first += float(weighted_s.sum())

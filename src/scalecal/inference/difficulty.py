@@ -35,7 +35,7 @@ from scalecal.metrics.grouping import MIN_GROUPS, read_groups, too_few
 from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.significance import flip_scores, holm
 from scalecal.metrics.vote_scores import reader_logits
-from scalecal.panel import count_log_law, reader_of
+from scalecal.panel import count_log_law, reader_logit
 from scalecal.votes import clear_majority
 
 DIFFICULTIES = ("easy", "middle", "hard")
@@ -208,7 +208,9 @@ def votes_by_difficulty(
     n = len(p)
     counted, weights = read_counts(sample_weight, n), check_weights(importance, n, "importance")
     unit = read_groups(groups, n, counted)
-    times = np.ones(n) if counted is None else counted
+    times = counted
+    if times is None:
+        times = np.ones(n)
     table = as_table(p)
     top = table.max(axis=1)
     difficulty = -top
@@ -218,7 +220,9 @@ def votes_by_difficulty(
     code = np.full(n, -1)
     if voted.any():
         code[voted] = difficulty_codes(difficulty[voted], top[voted], times[voted])
-    why = _no_reader(counts, y, table, times) if of_label else ""
+    why = ""
+    if of_label:
+        why = _no_reader(counts, y, table, times)
     rng = as_rng(seed)
     tests = []
     for number, name in enumerate(DIFFICULTIES):
@@ -309,7 +313,7 @@ class _Votes:
         if self.knots:
             return self._interpolated(rho)
         if self.of_label:
-            z = reader_of(z, rho, self.m)
+            z = reader_logit(z, rho, self.m)
         if z.ndim == 1:
             return z
         chance = np.exp(z[np.arange(len(z)), self.top])
@@ -318,7 +322,7 @@ class _Votes:
     def _interpolated(self, rho: float) -> Float:
         out = np.empty(len(self.z))
         for size, (alike, sure, knots) in self.knots.items():
-            reader = np.interp(sure, knots, reader_of(knots, rho, size))
+            reader = np.interp(sure, knots, reader_logit(knots, rho, size))
             out[alike] = np.copysign(reader, self.z[alike])
         return out
 
@@ -409,7 +413,9 @@ def _mean_interval(
         half = NORMAL_95 * float(np.sqrt(w @ (values - mean) ** 2)) / total
         low, high = mean - half, mean + half
     else:
-        unit = np.arange(len(w)) if groups is None else groups
+        unit = groups
+        if unit is None:
+            unit = np.arange(len(w))
         parts = np.bincount(unit, w * (values - mean)).astype(np.float64) / total
         low, high = unit_interval(mean, parts, np.bincount(unit, w).astype(np.float64))
     return {name: mean, f"{name}_low": low, f"{name}_high": high}

@@ -58,7 +58,9 @@ class Contrast:
     @property
     def change(self) -> float:
         """The difference as a share of the reference's value."""
-        return float("nan") if self.reference == 0.0 else self.difference / self.reference
+        if self.reference == 0.0:
+            return float("nan")
+        return self.difference / self.reference
 
     @property
     def p_value(self) -> float:

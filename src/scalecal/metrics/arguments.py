@@ -326,13 +326,10 @@ def group_by_p(sample: Sample) -> Groups:
     new = np.ones(len(p), dtype=bool)
     np.not_equal(p[1:], p[:-1], out=new[1:])
     starts = np.flatnonzero(new)
-    if len(starts) == len(p):
-        return Groups(p, np.ones(len(p)) if weights is None else weights, positive)
-    weight = (
-        np.diff(starts, append=len(p)).astype(np.float64)
-        if weights is None
-        else np.add.reduceat(weights, starts)
-    )
+    if weights is None:
+        weight = np.diff(starts, append=len(p)).astype(np.float64)
+    else:
+        weight = np.add.reduceat(weights, starts)
     return Groups(p[starts], weight, np.add.reduceat(positive, starts))
 
 

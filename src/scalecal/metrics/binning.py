@@ -139,11 +139,7 @@ def bin_index(
     """
     p = event_probs(probs)
     weights = check_weights(sample_weight, len(p), "sample_weight")
-    index = binner(p, n_bins, binning, weights)
-    out = np.empty(len(p), dtype=np.int64)
-    for part in blocks(len(p)):
-        out[part] = index(p[part])
-    return out
+    return binner(p, n_bins, binning, weights)(p)
 
 
 def bin_sums(event: Sample, index: Binner, n_bins: int, terms: Terms) -> Float:

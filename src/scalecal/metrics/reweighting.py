@@ -28,7 +28,6 @@ Prentice, Pyke (1979), Biometrika 66, 403-411 (odds in samples by class). Saeren
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import nan, sqrt
 from typing import Any, Self
 
@@ -106,11 +105,10 @@ class ClassWeights:
         return np.asarray(expit(logit(np.clip(p, EPS, 1.0 - EPS)) + self.offset))
 
 
-@dataclass(frozen=True, eq=False)
 class Reweighted:
     """All cases of a sample with the weights of their classes; tests are of some of them, `rows`.
 
-    Attributes
+    Parameters
     ----------
     y, p
         (n,) labels 0 / 1 and probabilities in the population.
@@ -118,55 +116,38 @@ class Reweighted:
         Share of positives in the population.
     groups
         (n,) codes of groups, or None.
+
+    Attributes
+    ----------
+    weights : ClassWeights
+        The weights of both classes.
+    each : array (n,)
+        The weight of each case.
     """
 
-    y: Int
-    p: Float
-    prevalence: float
-    groups: Int | None = None
+    def __init__(self, y: Int, p: Float, prevalence: float, groups: Int | None = None) -> None:
+        self.y = y
+        self.p = p
+        self.prevalence = prevalence
+        self.groups = groups
+        self.weights = ClassWeights.of(y, prevalence)
+        self.each = self.weights.by_label(y)
+        self._n_positive = float((y == 1).sum())
+        self._n_negative = len(y) - self._n_positive
+        # u of the module's text for either label, the one seen, and its expected square.
+        self._q = self.weights.in_sample(p)
+        self._if_positive = self.weights.positive * (1.0 - p)
+        self._if_negative = -self.weights.negative * p
+        self._residual = np.where(y == 1, self._if_positive, self._if_negative)
+        self._square = self._q * self._if_positive**2 + (1.0 - self._q) * self._if_negative**2
 
     @classmethod
     def of(cls, y: Int, p: Float, prevalence: float, groups: Int | None) -> Self | None:
         """The cases at a prevalence, or None if it is their own and all weights are one."""
         out = cls(y, p, prevalence, groups)
-        return None if abs(out.weights.offset) <= 1e-9 else out
-
-    @cached_property
-    def weights(self) -> ClassWeights:
-        """The weights of both classes."""
-        return ClassWeights.of(self.y, self.prevalence)
-
-    @cached_property
-    def each(self) -> Float:
-        """The weight of each case."""
-        return self.weights.by_label(self.y)
-
-    @cached_property
-    def _q(self) -> Float:
-        return self.weights.in_sample(self.p)
-
-    @cached_property
-    def _if_positive(self) -> Float:
-        return self.weights.positive * (1.0 - self.p)
-
-    @cached_property
-    def _if_negative(self) -> Float:
-        return -self.weights.negative * self.p
-
-    @cached_property
-    def _residual(self) -> Float:
-        """u of the module's text."""
-        return np.where(self.y == 1, self._if_positive, self._if_negative)
-
-    @cached_property
-    def _per_class(self) -> tuple[float, float]:
-        positive = float((self.y == 1).sum())
-        return len(self.y) - positive, positive
-
-    @cached_property
-    def _square(self) -> Float:
-        """Expected square of u."""
-        return np.asarray(self._q * self._if_positive**2 + (1.0 - self._q) * self._if_negative**2)
+        if abs(out.weights.offset) <= 1e-9:
+            return None
+        return out
 
     def _common(self, h: Float) -> Float:
         """K of the module's text, (k,)."""
@@ -174,16 +155,20 @@ class Reweighted:
 
     def _variance(self, h: Float) -> Float:
         """V of the module's text, (k, k)."""
-        common, (n0, n1) = self._common(h), self._per_class
+        common = self._common(h)
         alone = (h * self._square[:, None]).T @ h
-        return np.asarray(alone - (1 / n1 + 1 / n0) * np.outer(common, common))
+        apart = 1 / self._n_positive + 1 / self._n_negative
+        return np.asarray(alone - apart * np.outer(common, common))
 
     def _by_group(self, h: Float, groups: Int) -> Float:
         """What each group adds to U, less what its numbers of cases of both classes add: (groups, k)."""
-        common, (n0, n1) = self._common(h), self._per_class
+        common = self._common(h)
         total = np.column_stack([group_totals(self._residual * c, groups)[:, 0] for c in h.T])
-        size = [group_totals((self.y == c).astype(np.float64), groups) for c in (0, 1)]
-        return np.asarray(total - size[1] * common / n1 + size[0] * common / n0)
+        positive = group_totals((self.y == 1).astype(np.float64), groups)
+        negative = group_totals((self.y == 0).astype(np.float64), groups)
+        total -= positive * common / self._n_positive
+        total += negative * common / self._n_negative
+        return total
 
     def _columns(self, rows: Rows, *values: Float) -> Float:
         """Functions h of the cases as columns, 0 outside `rows`."""
@@ -208,18 +193,20 @@ class Reweighted:
         the numbers of both classes are fixed. `cell` is of the cases in `rows`.
         """
         q, jump = self._q, self._if_positive - self._if_negative
-        n, (n0, n1) = len(q), self._per_class
+        n = len(q)
         inside = np.zeros((n, n_cells), dtype=np.float32)
         index = np.arange(n)[rows]
         inside[index, cell] = 1.0
         common = np.bincount(cell, (q * self._if_positive)[rows], n_cells)
-        tilt = (1 / n1 + 1 / n0) * common
+        tilt = (1 / self._n_positive + 1 / self._n_negative) * common
         code = read_groups(self.groups, n)
         if too_few(code):
             return np.full((n_resamples, n_cells), np.nan)
         share, _ = dependence(self.y, q, code, bin_index(q, n_bins=n_bins), n_bins)
-        unit = code if code is not None else np.arange(n)
-        seen = group_totals(q - n1 / n, unit)[:, 0]
+        unit = code
+        if unit is None:
+            unit = np.arange(n)
+        seen = group_totals(q - self._n_positive / n, unit)[:, 0]
         if n > EXACT_CASES:
             alone: Float = np.bincount(cell, self._square[rows], n_cells).astype(np.float64)
             spread = np.diag(alone) - np.outer(tilt, common)

@@ -26,7 +26,7 @@ from scalecal.metrics.arguments import Sample, blocks, read_votes
 from scalecal.metrics.binning import binned, mean_gap
 from scalecal.metrics.label_scores import EPS, area, entropy_term
 from scalecal.metrics.resampling import sample_floor
-from scalecal.panel import check_rho, count_log_law, split_chance
+from scalecal.panel import check_rho, count_log_law, split_probability
 from scalecal.votes import STRATA, stratum_codes
 
 DRAWN_PANELS = 100
@@ -272,7 +272,7 @@ def split_panels(sample: Sample) -> Sample:
     chance = np.zeros(len(panels.p))
     for part in blocks(len(panels.p)):
         logits = reader_logits(panels.table[part])
-        chance[part] = split_chance(logits, panels.rho, panels.readers[part])
+        chance[part] = split_probability(logits, panels.rho, panels.readers[part])
     split = stratum_codes(panels.votes) == STRATA.index("low")
     return replace(panels, y=split.astype(np.float64), p=np.minimum(chance, 1.0), votes=None)
 

@@ -1,5 +1,6 @@
 """Probes on frozen embeddings: scikit-learn estimators, and many of them at once from recipes."""
 
+from scalecal.panel import class_probabilities as probabilities
 from scalecal.probes.estimators import LinearProbe, ScaleProbe, load_probe
 from scalecal.probes.fitting import (
     CrossFit,
@@ -7,7 +8,6 @@ from scalecal.probes.fitting import (
     Trained,
     fit_many,
     linear_logits,
-    probabilities,
     with_label,
 )
 from scalecal.probes.recipes import PRESETS, SCALINGS, Recipe, with_preset

@@ -19,6 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from scalecal.calibrators import Calibrator, PanelCalibrator, from_dict
+from scalecal.cases import rows_of
 from scalecal.checks import (
     Float,
     InputError,
@@ -48,6 +49,7 @@ from scalecal.panel import (
     UNKNOWN_READERS,
     Panel,
     check_sizes,
+    class_probabilities,
     read_votes,
 )
 from scalecal.probes.fitting import (
@@ -59,7 +61,6 @@ from scalecal.probes.fitting import (
     linear_logits,
     n_columns,
     predicted,
-    probabilities,
     with_label,
 )
 from scalecal.probes.recipes import Recipe, with_preset
@@ -279,9 +280,9 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             calibrator.fit(
                 again.logits(features, parts)[used],
                 codes[used] if soft is None else soft[used],
-                votes=None if counts is None else counts[used],
-                panel_size=None if size is None else size[used],
-                sample_weight=None if weights is None else weights[used],
+                votes=rows_of(counts, used),
+                panel_size=rows_of(size, used),
+                sample_weight=rows_of(weights, used),
             )
         return self
 
@@ -405,7 +406,7 @@ class _Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         logits = self._logits(X)
         if self.calibrator_ is None:
-            probs = probabilities(logits)
+            probs = class_probabilities(logits)
         else:
             probs = self.calibrator_.predict_proba(logits, n_raters=n_raters)
         return _usable(probs)

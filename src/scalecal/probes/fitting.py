@@ -16,9 +16,17 @@ from typing import Any
 import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import expit
 
-from scalecal.checks import Float, InputError, Int, ScalecalWarning, check_choice
+from scalecal.cases import rows_of
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    ScalecalWarning,
+    check_choice,
+    check_targets,
+)
 from scalecal.metrics.arguments import blocks
 from scalecal.probes.recipes import Recipe
 from scalecal.smoothing import confidence, soft_labels, vanilla
@@ -165,20 +173,6 @@ def host_rows(X: Any, rows: Int | slice) -> Float:
     return np.asarray(to_host(_rows(X, rows)), dtype=np.float64)
 
 
-def probabilities(logits: Float) -> Float:
-    """Class probabilities (n, C) of logits (n,) or (n, C).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> probabilities(np.array([0.0]))
-    array([[0.5, 0.5]])
-    """
-    if logits.ndim == 2:
-        return np.asarray(softmax(logits, axis=1))
-    return np.column_stack([expit(-logits), expit(logits)])
-
-
 def predicted(logits: Float) -> Int:
     """Number of the most probable class of each case, of logits (n,) or (n, C)."""
     if logits.ndim == 2:
@@ -270,7 +264,7 @@ def fit_many(
         if recipe.is_plain and job.targets is None:
             key = (repr(recipe), job.seed, sharing[i], labels[i], weights[i], job.n_classes)
         keys.append(key)
-        stage.setdefault(key, replace(part, recipe=recipe))
+        stage.setdefault(key, replace(part, job=replace(job, recipe=recipe)))
     second = [i for i, job in enumerate(jobs) if job.recipe.needs_first_probe]
     probes = len(stage) + len(second)
 
@@ -362,9 +356,9 @@ class CrossFit:
 def _without(job: Job, left_out: NDArray[np.bool_]) -> Job:
     """The same job on the other cases."""
     kept = np.flatnonzero(~left_out)
-    columns = ("rows", "y", "targets", "votes", "groups", "weights")
-    present = {name: values for name in columns if (values := getattr(job, name)) is not None}
-    parts: dict[str, Any] = {name: values[kept] for name, values in present.items()}
+    parts: dict[str, Any] = {}
+    for name in ("rows", "y", "targets", "votes", "groups", "weights"):
+        parts[name] = rows_of(getattr(job, name), kept)
     return replace(job, **parts)
 
 
@@ -373,7 +367,6 @@ class _Prepared:
     """A job with its validation part held out."""
 
     job: Job
-    recipe: Recipe
     rows: Int
     y: Int
     weights: Float
@@ -400,7 +393,7 @@ def _prepare_all(jobs: Sequence[Job]) -> list[_Prepared]:
         key = (*map(id, arrays), *options)
         if key not in known:
             known[key] = _prepare(job)
-        prepared.append(replace(known[key], job=job, recipe=recipe))
+        prepared.append(replace(known[key], job=job))
     return prepared
 
 
@@ -445,7 +438,6 @@ def _prepare(job: Job) -> _Prepared:
             validation_weights = validation_weights * each[validation_y]
     return _Prepared(
         job=job,
-        recipe=recipe,
         rows=job.rows[train_part],
         y=y,
         weights=train_weights,
@@ -486,7 +478,7 @@ class _Shared:
         scalings: dict[Any, Scaling] = {}
         built = []
         for part, base, *which in zip(parts, first, numbers, weights, strict=True):
-            name = part.recipe.scaling
+            name = part.job.recipe.scaling
             if (*which, name) not in scalings:
                 scalings[(*which, name)] = self._scaling(part.rows, part.weights, name)
             built.append(self._task(part, base, scalings[(*which, name)]))
@@ -494,7 +486,7 @@ class _Shared:
         calls: dict[Any, list[int]] = {}
         for i, part in enumerate(parts):
             own = part.held is not None or self.X_validation is None
-            key = (own, *(getattr(part.recipe, name) for name in TRAINING_LIMITS))
+            key = (own, *(getattr(part.job.recipe, name) for name in TRAINING_LIMITS))
             calls.setdefault(key, []).append(i)
         fits: dict[int, Fit] = {}
         for (own, *limits), members in calls.items():
@@ -519,7 +511,8 @@ class _Shared:
         self, part: _Prepared, first: Trained | None, scaling: Scaling
     ) -> tuple[Task, SynthesisPlan | None]:
         """Turn a prepared job into the solver's terms."""
-        recipe, job = part.recipe, part.job
+        job = part.job
+        recipe = job.recipe
         plain, targets = self._targets(part, first)
         rows, weights = part.rows, part.weights
         goal = targets[part.train]
@@ -532,7 +525,7 @@ class _Shared:
         validation_targets = None
         if part.validation_y is not None:
             # Hard labels for every method: their early stopping is then the same.
-            validation_targets = _onehot(part.validation_y, job.n_classes)
+            validation_targets = check_targets(part.validation_y, job.n_classes)
         task = Task(
             rows=rows,
             targets=goal,
@@ -574,10 +567,11 @@ class _Shared:
 
     def _targets(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float]:
         """Given and smoothed targets of all of a job's cases."""
-        job, recipe = part.job, part.recipe
+        job = part.job
+        recipe = job.recipe
         plain = job.targets
         if plain is None:
-            plain = _onehot(job.y, job.n_classes)
+            plain = check_targets(job.y, job.n_classes)
         options = dict(recipe.smoothing_options or {})
         if recipe.smoothing is None:
             return plain, plain
@@ -597,10 +591,11 @@ class _Shared:
 
     def _plan(self, part: _Prepared, first: Trained) -> SynthesisPlan:
         """Plan synthetic cases, and number their rows as in the matrix."""
-        options = dict(part.recipe.synthesis or {})
+        recipe = part.job.recipe
+        options = dict(recipe.synthesis or {})
         rows, y = part.rows, part.y
         logits = first.logits(self.X, rows)
-        if part.recipe.distinct_anchors:
+        if recipe.distinct_anchors:
             distinct = _distinct(self.X, self.row_sums[0][rows], rows, y)
             rows, y, logits = rows[distinct], y[distinct], logits[distinct]
         if options.get("anchors", "confident") == "confident":
@@ -614,7 +609,7 @@ class _Shared:
                 )
                 options["anchors"] = "class"
         synthetic = plan(y, logits, seed=int(part.seeds[3]), **options)
-        if part.recipe.shuffled:
+        if recipe.shuffled:
             synthetic = synthetic.shuffled(int(part.seeds[3]))
         weight = synthetic.weight
         if options.get("mass") is not None:
@@ -631,9 +626,10 @@ class _Shared:
     def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
         """Initial weights for scaled rows; None for zeros."""
         d, c = self.X.shape[1], n_columns(part.job.n_classes)
-        if part.recipe.warm_start and first is not None:
+        recipe = part.job.recipe
+        if recipe.warm_start and first is not None:
             return first.fit.weights, first.fit.intercept
-        if part.recipe.initial == "zero":
+        if recipe.initial == "zero":
             return None
         rng = np.random.default_rng(int(part.seeds[1]))
         bound = 1.0 / np.sqrt(d)
@@ -667,13 +663,6 @@ def with_label(counts: Int, y: Int) -> Int:
     filled = counts.copy()
     filled[empty, y[empty]] = 1
     return filled
-
-
-def _onehot(y: Int, n_classes: int) -> Float:
-    """Hard labels as targets: (n,) for two classes, (n, C) for more."""
-    if n_classes == 2:
-        return y.astype(np.float64)
-    return np.eye(n_classes)[y]
 
 
 def n_columns(n_classes: int) -> int:

@@ -9,12 +9,11 @@ from sklearn.base import clone
 
 from scalecal import metrics
 from scalecal.calibrators import Calibrator, PanelCalibrator
-from scalecal.calibrators.crossfitting import answers_of
-from scalecal.cases import Answers, Cases, Features
+from scalecal.cases import Cases, Features
 from scalecal.checks import Float, InputError, Int
 from scalecal.inference.units import NORMAL_95
-from scalecal.metrics.arguments import of_two
-from scalecal.probes import CrossFit, Trained, probabilities
+from scalecal.panel import probabilities
+from scalecal.probes import CrossFit, Trained
 from scalecal.probes.methods import Method
 from scalecal.readers import Readers
 
@@ -94,15 +93,6 @@ def out_of_sample(
     return rows, probe.logits(data.X, rows)
 
 
-def answers(
-    logits: Float, calibrator: Calibrator | None, n_raters: Int | None, rows: Int
-) -> Answers:
-    """Both answers of a method: the label's probability, and a reader's where it has one."""
-    if calibrator is None:
-        return Answers(of_two(probabilities(logits)), rows=rows)
-    return answers_of(calibrator, logits, n_raters=n_raters, rows=rows)
-
-
 MAX_ERROR = 0.1
 """Standard error of an AUC at chance above which it tells nothing about the labels."""
 
@@ -134,7 +124,7 @@ def chance_note(y: Int, logits: Float) -> str:
     error = float(np.sqrt((len(y) + 1) / (12 * few * (len(y) - few))))
     if error > MAX_ERROR:
         return ""
-    value = metrics.auc(y, of_two(probabilities(logits)))
+    value = metrics.auc(y, probabilities(logits))
     low, high = value - NORMAL_95 * error, value + NORMAL_95 * error
     # Asked this way round an AUC that is undefined says nothing either.
     if not (low <= 0.5 and high < USEFUL_AUC):

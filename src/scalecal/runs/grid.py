@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scalecal.calibrators.crossfitting import answers_of
 from scalecal.cases import Answers, Cases, Features, Predictions, leakage_note, rows_of
 from scalecal.checks import (
     InputError,
@@ -33,7 +34,6 @@ from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
 from scalecal.probes.methods import METHODS, Method, find_method
 from scalecal.readers import Readers
 from scalecal.runs.calibrating import (
-    answers,
     chance_note,
     fit_calibrator,
     held_out,
@@ -249,8 +249,10 @@ def run_grid(
     place: dict[tuple[str, int], list[int]] = {}
     again: dict[tuple[str, int], tuple[CrossFit, slice]] = {}
     tested: dict[int, Int] = {}
+    given: dict[int, Int | None] = {}
     for seed in chosen:
         train, val, tested[seed] = parts(data.cases, seed)
+        given[seed] = val
         if voted and data.cases.votes is not None and not data.cases.votes[tested[seed]].any():
             raise InputError("the numbers of voted cases cannot be tried: no test case has votes")
         shared = shared_arrays(data, train, val)
@@ -287,9 +289,12 @@ def run_grid(
     # Seeds that draw their own split test other cases; the cell holds each of them once.
     cases = np.unique(np.concatenate(list(tested.values())))
     behind = known.behind(data.cases)
+    # One method will do: whether labels and embeddings are in the same order is the data's matter.
+    first = next(iter(run))
+    at_chance: list[str] = []
     for seed in chosen:
         say(f"seed {seed}: calibrating and predicting {len(tested[seed]):,} test cases")
-        val, test = parts(data.cases, seed)[1], tested[seed]
+        test = tested[seed]
         for name, method in run.items():
             rivals = [trained[i] for i in place[name, seed]]
             best[name, seed] = best_recipe(rivals)
@@ -298,23 +303,18 @@ def run_grid(
             calibrator = None
             if method.calibrator is not None and name not in left_out:
                 try:
-                    rows, logits = out_of_sample(probe, data, val, folds.get((name, seed)))
+                    rows, logits = out_of_sample(probe, data, given[seed], folds.get((name, seed)))
                     calibrator = fit_calibrator(method, data, rows, logits, known, interval=False)
                 except InputError as error:
                     # One class in a seed's validation cases must not cost the other methods their run.
                     left_out[name] = f"with seed {seed}, {str(error).rstrip('.')}"
-            predictions[name, seed] = answers(
-                probe.logits(data.X, test),
+            predictions[name, seed] = answers_of(
                 calibrator,
-                rows_of(behind, test),
-                np.searchsorted(cases, test),
+                probe.logits(data.X, test),
+                n_raters=rows_of(behind, test),
+                rows=np.searchsorted(cases, test),
             )
-    # One method will do: whether labels and embeddings are in the same order is the data's matter.
-    first = next(iter(run))
-    at_chance = tuple(
-        _chance_note(probes[first, seed], data, parts(data.cases, seed)[1], tested[seed])
-        for seed in chosen
-    )
+        at_chance.append(_chance_note(probes[first, seed], data, given[seed], test))
     # Those that were left out with one seed are left out with all, so that methods stay paired.
     order: dict[tuple[str, int], Answers] = {}
     for name in run:
@@ -344,7 +344,9 @@ def run_grid(
         parts_of = {seed: folds[VOTED, seed] for seed in chosen}
         probes_of = {seed: probes[VOTED, seed] for seed in chosen}
         curve = voted_curve(data, probes_of, parts_of, tested, voted, known)
-    grid = Grid(cell, left_out, dict(+capped), best, probes, seconds, curve, leakage, at_chance)
+    grid = Grid(
+        cell, left_out, dict(+capped), best, probes, seconds, curve, leakage, tuple(at_chance)
+    )
     for doubt in grid.doubts:
         warnings.warn(doubt, ScalecalWarning, stacklevel=2)
     return grid

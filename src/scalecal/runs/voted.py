@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from scalecal.calibrators.crossfitting import answers_of
 from scalecal.cases import Answers, Features, rows_of
 from scalecal.checks import Float, InputError, Int
 from scalecal.evaluation.cells import PUBLISHED, READS, VOTED
@@ -25,7 +26,7 @@ from scalecal.metrics.columns import chosen
 from scalecal.probes import CrossFit, Trained
 from scalecal.probes.methods import METHODS
 from scalecal.readers import Readers
-from scalecal.runs.calibrating import answers, fit_calibrator, out_of_sample
+from scalecal.runs.calibrating import fit_calibrator, out_of_sample
 
 NEEDED = ("none", "vote-fraction", PUBLISHED, VOTED)
 """Methods that the curve is made of or compared with."""
@@ -108,7 +109,7 @@ def voted_curve(
                     except InputError as error:
                         failed.add(f"{n} cases ({reads} reads): {error}")
                         continue
-                    part = answers(at_test, fitted, sizes, np.arange(len(test)))
+                    part = answers_of(fitted, at_test, n_raters=sizes)
                     head = {"seed": seed, "voted": n, "reads": reads, "draw": draw}
                     for metric, (value, floor) in score(
                         samples_of(y, part, counts), brief=True
@@ -152,7 +153,7 @@ def wrong_kappas(
             fitted = fit_calibrator(METHODS[PUBLISHED], data, rows, logits, wrong)
         except InputError:
             return {}
-        part = answers(at_test, fitted, behind[test], np.arange(len(test)))
+        part = answers_of(fitted, at_test, n_raters=behind[test])
         own = case_losses(cases.labels[test], part, cases.votes[test])
         out[factor] = AtKappa(min(factor * kappa, 1.0), part.rho, own)
     return out

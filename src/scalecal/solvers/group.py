@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
 
 def coefficients(
-    data: Matrix, mixtures: Mixtures, scaling: Scaling | None
+    data: Matrix, mixtures: Mixtures, scaling: Scaling
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shares of the first and second scaled row in each synthetic row.
 
@@ -60,7 +60,7 @@ def coefficients(
     """
     right = np.asarray(mixtures.alpha, dtype=np.float64)
     left = 1.0 - right
-    if scaling is None or not scaling.unit:
+    if not scaling.unit:
         return left, right
     length = np.empty(len(right))
     unit = Scaling(unit=True)
@@ -96,7 +96,7 @@ class _Synthetic:
         self,
         data: Matrix,
         mixtures: Mixtures,
-        scaling: Scaling | None,
+        scaling: Scaling,
         columns: slice,
         most_anchors: float,
     ) -> None:
@@ -143,7 +143,7 @@ class _Synthetic:
 # -- validation sets ------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class _Held:
     """Validation cases shared by some of a group's probes."""
 
@@ -151,9 +151,10 @@ class _Held:
     rows: Array
     targets: Array  # (columns of those probes, cases)
     probes: NDArray[np.int64]  # numbers within the group
-    weights: Array | None = None
+    weights: Array | None
+    columns: Array | None = None  # of those probes in the matrix, while they are in training
 
-    def chunks(self, scaling: Scaling | None) -> Iterator[tuple[slice, Array]]:
+    def chunks(self, scaling: Scaling) -> Iterator[tuple[slice, Array]]:
         """The cases, some thousand rows at a time."""
         n = int(self.rows.shape[0])
         buffer = self.data.empty(min(n, CHUNK_ROWS), self.data.n_features)
@@ -173,12 +174,14 @@ def level(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
     """
     arrays = list(arrays)
     longest = max(each.shape[-1] for each in arrays)
-    return [
-        each
-        if each.shape[-1] == longest
-        else np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, longest - each.shape[-1])])
-        for each in arrays
-    ]
+    filled = []
+    for each in arrays:
+        missing = longest - each.shape[-1]
+        if missing == 0:
+            filled.append(each)
+        else:
+            filled.append(np.pad(each, [(0, 0)] * (each.ndim - 1) + [(0, missing)]))
+    return filled
 
 
 def _stack_targets(data: Matrix, targets: Iterable[NDArray[Any]]) -> Array:
@@ -210,8 +213,8 @@ def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]
         if any(each is not None and (each != each[0]).any() for each in own):
             raw = np.stack([np.ones(len(rows)) if each is None else each for each in own])
             weights = data.array(raw / raw.mean(axis=1, keepdims=True))
-        index = source.index(rows)
-        sets.append(_Held(source, index, _stack_targets(data, targets), probes, weights))
+        goal = _stack_targets(data, targets)
+        sets.append(_Held(source, source.index(rows), goal, probes, weights))
     return sets
 
 
@@ -277,16 +280,6 @@ class Record:
         ]
 
 
-class _Selected(NamedTuple):
-    """A validation set for the probes still in training."""
-
-    held: _Held
-    probes: NDArray[np.int64]
-    columns: Array
-    targets: Array
-    weights: Array | None
-
-
 class Group:
     """Probes that share batches: their weights, Adam's moments, and one epoch after another."""
 
@@ -296,8 +289,8 @@ class Group:
         first = tasks[0]
         self.n_columns = first.n_columns
         self.gamma = first.gamma if first.loss == "focal" else None
-        # One number is applied to the logits instead of the rows.
-        self.scaling: Scaling | None = None if first.scaling.is_number else first.scaling
+        # Of the rows, hence not applied if it is one number: that divides the logits.
+        self.scaling = first.scaling
         self.rows = data.index(first.rows)
         self.n_real, self.n_synthetic = len(first.rows), first.n_mixtures
         self.sets = np.array(same_mixtures(tasks))
@@ -356,7 +349,11 @@ class Group:
         self.factor = self._column_value(
             [1.0 / float(t.scaling.scale) if t.scaling.is_number else 1.0 for t in live]
         )
-        self.rate = self._flat_value([t.learning_rate for t in live])
+        rate = self._column_value([t.learning_rate for t in live])
+        if not isinstance(rate, float):  # one number per entry of the flat state
+            every = self.xp.reshape(rate * self.xp.ones_like(self.weights), (-1,))
+            rate = self.xp.concat([every, rate[:, 0]])
+        self.rate = rate
         self.decay = self._column_value([t.decay for t in live])
         self._set_synthetic(live)
         self.selected = self._select_held()
@@ -384,14 +381,6 @@ class Group:
         if len(set(values)) == 1:
             return values[0]
         return self.data.array(np.repeat(values, self.n_columns)[:, None])
-
-    def _flat_value(self, values: list[float]) -> Any:
-        """One number if all probes agree, else one per entry of the flat state."""
-        if len(set(values)) == 1:
-            return values[0]
-        per_column = np.repeat(values, self.n_columns)
-        weights = np.repeat(per_column, self.data.n_features)
-        return self.data.array(np.concatenate([weights, per_column]))
 
     # -- training ---------------------------------------------------------------------------------
 
@@ -513,8 +502,8 @@ class Group:
 
     # -- validation and early stopping --------------------------------------------------------------
 
-    def _select_held(self) -> list[_Selected]:
-        """For each validation set, the live probes it decides about and where they are."""
+    def _select_held(self) -> list[_Held]:
+        """Each validation set for the live probes that it decides about, and where they are."""
         selected = []
         for held in self.held:
             probes = held.probes[np.isin(held.probes, self.live)]
@@ -527,7 +516,9 @@ class Group:
             inside = np.searchsorted(held.probes, probes)
             targets = held.targets[self.data.index(column_numbers(inside, self.n_columns))]
             weights = None if held.weights is None else held.weights[self.data.index(inside)]
-            selected.append(_Selected(held, probes, columns, targets, weights))
+            selected.append(
+                replace(held, probes=probes, columns=columns, targets=targets, weights=weights)
+            )
         return selected
 
     def _evaluate(self) -> NDArray[np.float64]:
@@ -537,20 +528,19 @@ class Group:
             result[chosen.probes] = to_host(self._mean_loss(chosen))
         return result
 
-    def _mean_loss(self, chosen: _Selected) -> Array:
+    def _mean_loss(self, held: _Held) -> Array:
         """Mean loss of some probes on their validation cases."""
-        held, _, columns, targets, case_weights = chosen
-        weights, intercept = self.weights[columns], self.intercept[columns]
-        factor = self.factor if isinstance(self.factor, float) else self.factor[columns]
+        weights, intercept = self.weights[held.columns], self.intercept[held.columns]
+        factor = self.factor if isinstance(self.factor, float) else self.factor[held.columns]
         total = 0.0
         for block, rows in held.chunks(self.scaling):
             logits = self.data.empty(weights.shape[0], rows.shape[0])
             product(weights, rows.T, logits)
             logits *= factor
             logits += intercept[:, None]
-            values = log_loss(self.xp, logits, targets[:, block], self.n_columns)
-            if case_weights is not None:
-                values *= case_weights[:, block]
+            values = log_loss(self.xp, logits, held.targets[:, block], self.n_columns)
+            if held.weights is not None:
+                values *= held.weights[:, block]
             total = total + self.xp.sum(values, axis=1, dtype=self.xp.float64)
         return total / int(held.rows.shape[0])
 

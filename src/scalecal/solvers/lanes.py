@@ -247,7 +247,8 @@ class Lanes(Group):
         if self.pairs is None:
             self.pairs = self._all_pairs()
         here = self.data.index(self.lanes)
-        self.pair_rows, self.pair_shares = self.pairs.rows[here], self.pairs.shares[here]
+        self.pair_rows = self.pairs.rows[here]
+        self.pair_shares = self.pairs.shares[here]
         n_sets = self.pair_rows.shape[1] // 2
         self.belongs: Array | None = None
         if n_sets > 1:
@@ -275,9 +276,9 @@ class Lanes(Group):
             rows.append(np.stack([m.first for m in sets] + [m.second for m in sets]))
             both = [coefficients(self.data, m, self.scaling) for m in sets]
             shares.append(np.stack([left for left, _ in both] + [right for _, right in both]))
-        return _Pairs(
-            self.data.index(np.stack(level(rows))), self.data.array(np.stack(level(shares))), number
-        )
+        every_row = self.data.index(np.stack(level(rows)))
+        every_share = self.data.array(np.stack(level(shares)))
+        return _Pairs(every_row, every_share, number)
 
     # -- epochs -----------------------------------------------------------------------------------
 
@@ -573,26 +574,28 @@ class Lanes(Group):
         """Validation sets as chosen, where every lane has a small one of its own."""
         sets = sorted(self.selected, key=lambda chosen: int(chosen.probes[0]))
         owners = [np.unique(chosen.probes // self.per_lane) for chosen in sets]
-        longest = max(len(chosen.held.rows) for chosen in sets)
+        longest = max(len(chosen.rows) for chosen in sets)
         alone = len(sets) == len(self.lanes) > 1 and all(len(lanes) == 1 for lanes in owners)
         needed = len(sets) * longest * self.data.n_features * 8
         if not alone or needed > STACK_BYTES:
             return None
         xp, data = self.xp, self.data
-        rows = data.zeros(len(sets), longest, data.n_features)
-        targets = data.zeros(self.weights.shape[0], longest)
-        weights = data.zeros(len(self.slots), longest)
+        about = {"dtype": data.dtype, "device": data.device}
+        rows = xp.zeros((len(sets), longest, data.n_features), **about)
+        targets = xp.zeros((self.weights.shape[0], longest), **about)
+        weights = xp.zeros((len(self.slots), longest), **about)
         slots = self.slots.reshape(len(sets), -1)
         for k, chosen in enumerate(sets):
-            n, mine = len(chosen.held.rows), slice(k * slots.shape[1], (k + 1) * slots.shape[1])
+            n, mine = len(chosen.rows), slice(k * slots.shape[1], (k + 1) * slots.shape[1])
             columns = slice(mine.start * self.n_columns, mine.stop * self.n_columns)
-            inside = np.searchsorted(chosen.held.probes, slots[k])
-            rows[k, :n] = chosen.held.data.take(chosen.held.rows, self.scaling)
-            targets[columns, :n] = chosen.held.targets[
+            inside = np.searchsorted(chosen.probes, slots[k])
+            rows[k, :n] = chosen.data.take(chosen.rows, self.scaling)
+            targets[columns, :n] = chosen.targets[
                 data.index(column_numbers(inside, self.n_columns))
             ]
-            own = chosen.held.weights
-            weights[mine, :n] = 1.0 / n if own is None else own[data.index(inside)] / n
+            weights[mine, :n] = 1.0 / n
+            if chosen.weights is not None:
+                weights[mine, :n] = chosen.weights[data.index(inside)] / n
         return _Stacked(xp.matrix_transpose(rows), targets, weights)
 
     def _losses(self) -> Array:

@@ -93,10 +93,6 @@ class Matrix:
         """Return an array of the working precision, not yet filled."""
         return self.xp.empty(shape, dtype=self.dtype, device=self.device)
 
-    def zeros(self, *shape: int) -> Array:
-        """Return zeros of the working precision."""
-        return self.xp.zeros(shape, dtype=self.dtype, device=self.device)
-
     def take(self, index: Array, scaling: Scaling | None = None, out: Array | None = None) -> Array:
         """Gather rows, with the part of `scaling` that is not one number applied.
 
