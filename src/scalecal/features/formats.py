@@ -14,7 +14,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -49,39 +49,51 @@ _SLIDE = "agg_slide"  # LazySlide's name for the features of a whole slide
 
 @dataclass(frozen=True)
 class ForeignFeatures:
-    """Embeddings of another program: their table, their length, and a reader of rows."""
+    """Embeddings of another program: their table, their length, a reader of rows, and where they lie."""
 
     table: pd.DataFrame
     dim: int
     read: Callable[[int, int], NDArray[Any]]
-    files: Sequence[Path]
+    paths: Sequence[Path]
     encoder: str | None = None
 
 
-def joined_rows(
-    counts: Sequence[int], read: Callable[[int, int, int], NDArray[Any]]
-) -> Callable[[int, int], NDArray[Any]]:
-    """Return a reader of rows of several parts, one after the other.
-
-    `counts` are the rows of each part; ``read(k, start, stop)`` reads rows of part k.
+def joined(parts: Sequence[ForeignFeatures]) -> ForeignFeatures:
+    """Put features one after the other; the encoder is that of the first.
 
     Examples
     --------
-    >>> parts = [np.eye(2), 5 * np.eye(3, 2)]
-    >>> joined_rows([2, 3], lambda k, start, stop: parts[k][start:stop])(1, 4).tolist()
-    [[0.0, 1.0], [5.0, 0.0], [0.0, 5.0]]
+    >>> def part(name, X):
+    ...     table = pd.DataFrame({"id": [f"{name}{k}" for k in range(len(X))]})
+    ...     return ForeignFeatures(table, X.shape[1], lambda a, b: X[a:b], [Path(name)])
+    >>> both = joined([part("a", np.eye(2)), part("b", 5 * np.eye(3, 2))])
+    >>> both.table["id"].tolist(), both.read(1, 4).tolist()
+    (['a0', 'a1', 'b0', 'b1', 'b2'], [[0.0, 1.0], [5.0, 0.0], [0.0, 5.0]])
     """
-    ends = np.cumsum(counts).tolist()
 
-    def read_across(start: int, stop: int) -> NDArray[Any]:
-        parts = []
-        for k, (end, count) in enumerate(zip(ends, counts, strict=True)):
-            first = end - count
-            if first < stop and start < end:
-                parts.append(read(k, max(start - first, 0), min(stop - first, count)))
-        return np.concatenate(parts)
+    def read(start: int, stop: int) -> NDArray[Any]:
+        rows, first = [], 0
+        for part in parts:
+            last = first + len(part.table)
+            if first < stop and start < last:
+                rows.append(part.read(max(start, first) - first, min(stop, last) - first))
+            first = last
+        return np.concatenate(rows)
 
-    return read_across
+    return ForeignFeatures(
+        pd.concat([part.table for part in parts], ignore_index=True),
+        one_dim({part.paths[0]: part.dim for part in parts}),
+        read,
+        [path for part in parts for path in part.paths],
+        parts[0].encoder,
+    )
+
+
+def _in_memory(
+    table: pd.DataFrame, X: NDArray[Any], paths: Sequence[Path], encoder: str | None = None
+) -> ForeignFeatures:
+    """Embeddings that were read as a whole."""
+    return ForeignFeatures(table, X.shape[1], lambda start, stop: X[start:stop], paths, encoder)
 
 
 def one_dim(dims: Mapping[Path, int]) -> int:
@@ -133,7 +145,7 @@ def _from_matrix(read: Callable[..., tuple[Any, NamedColumns]], path: Path) -> F
             table["id"] = columns.ids()
     else:
         table.insert(0, "id", _row_numbers(len(X)))
-    return ForeignFeatures(table, X.shape[1], lambda start, stop: X[start:stop], [path])
+    return _in_memory(table, X, [path])
 
 
 def _is_role(column: str) -> bool:
@@ -142,16 +154,6 @@ def _is_role(column: str) -> bool:
 
 
 # TRIDENT
-
-
-@dataclass
-class _SlideFile:
-    """What one of TRIDENT's files holds."""
-
-    file: Path
-    cases: pd.DataFrame
-    dim: int
-    whole_slide: bool
 
 
 def _from_trident(path: Path) -> ForeignFeatures:
@@ -167,43 +169,34 @@ def _from_trident(path: Path) -> ForeignFeatures:
             f"{path} has HDF5 files in {len(folders)} folders ({named}), which may not belong "
             "together: give one of them"
         )
-    slides: list[_SlideFile] = []
+    slides: list[ForeignFeatures] = []
     total = 0
     for file in files:
         slide = _read_slide(file)
-        if slide.whole_slide != (slides or [slide])[0].whole_slide:
-            kinds = {True: "a slide", False: "patches"}
+        if len(slide.table.columns) != len((slides or [slide])[0].table.columns):
             raise InputError(
-                f"{slides[0].file} holds features of {kinds[slides[0].whole_slide]}, {file} of "
-                f"{kinds[slide.whole_slide]}: import one kind at a time"
+                f"{files[0]} holds features of {_kind(slides[0])}, {file} of {_kind(slide)}: import one "
+                "kind at a time"
             )
-        total = check_cases(total + len(slide.cases), file)
+        total = check_cases(total + len(slide.table), file)
         slides.append(slide)
-    with in_file(str(path)):
-        dim = one_dim({slide.file: slide.dim for slide in slides})
-
-    def read(k: int, start: int, stop: int) -> NDArray[Any]:
-        with open_hdf5(files[k]) as handle:
-            array = need_array(handle, "features", files[k])
-            part = slice(start, stop)
-            where = ((), part, (0, part))[array.ndim - 1]
-            return read_hdf5(array, files[k], where).reshape(-1, dim)
-
     with open_hdf5(files[0]) as handle:
         encoder = _named_encoder(handle["features"], files[0])
     named_folder = _FEATURE_FOLDER.fullmatch(homes.pop().name)
     if encoder is None and named_folder is not None:
         encoder = named_folder[1]
-    return ForeignFeatures(
-        pd.concat([slide.cases for slide in slides], ignore_index=True),
-        dim,
-        joined_rows([len(slide.cases) for slide in slides], read),
-        files,
-        encoder,
-    )
+    with in_file(str(path)):
+        return replace(joined(slides), encoder=encoder)
 
 
-def _read_slide(file: Path) -> _SlideFile:
+def _kind(slide: ForeignFeatures) -> str:
+    """What the rows of one of TRIDENT's files are: patches have coordinates."""
+    if "x" in slide.table:
+        return "patches"
+    return "a slide"
+
+
+def _read_slide(file: Path) -> ForeignFeatures:
     """Read all of a file but its features."""
     name = file.stem
     try:
@@ -217,9 +210,10 @@ def _read_slide(file: Path) -> _SlideFile:
         shape = tuple(map(int, features.shape))
         if len(shape) not in (1, 2, 3) or shape[:-2] not in ((), (1,)) or shape[-1] == 0:
             raise InputError(f"{file}: features must be (N, d) or (d,), got {shape}")
+        read = partial(_read_patches, file)
         if len(shape) == 1:
             cases = pd.DataFrame({"id": [name], "group": [name]})
-            return _SlideFile(file, cases, shape[-1], True)
+            return ForeignFeatures(cases, shape[-1], read, [file])
         count = check_cases(shape[-2], file)
         array = need_array(handle, "coords", file)
         if tuple(array.shape) not in ((count, 2), (1, count, 2)):
@@ -231,7 +225,15 @@ def _read_slide(file: Path) -> _SlideFile:
         raise InputError(f"{file}: coords must be finite, got NaN or infinity")
     ids = [f"{name}_{x}_{y}" for x, y in coords.tolist()]
     cases = pd.DataFrame({"id": ids, "group": name, "x": coords[:, 0], "y": coords[:, 1]})
-    return _SlideFile(file, cases, shape[-1], False)
+    return ForeignFeatures(cases, shape[-1], read, [file])
+
+
+def _read_patches(file: Path, start: int, stop: int) -> NDArray[Any]:
+    with open_hdf5(file) as handle:
+        array = need_array(handle, "features", file)
+        part = slice(start, stop)
+        where = ((), part, (0, part))[array.ndim - 1]
+        return read_hdf5(array, file, where).reshape(-1, array.shape[-1])
 
 
 def _named_encoder(features: Any, file: Path) -> str | None:
@@ -267,7 +269,7 @@ def _from_eva(path: Path) -> ForeignFeatures:
     files = [check_file(inside(path, str(name), listed)) for name in manifest["embeddings"]]
     blocks = [_read_tensors(file) for file in files]
     with in_file(str(path)):
-        dim = one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
+        one_dim({file: block.shape[1] for file, block in zip(files, blocks, strict=True)})
     ids = []
     for origin, block in zip(manifest["origin"].astype(str), blocks, strict=True):
         if len(block) == 1:
@@ -281,9 +283,7 @@ def _from_eva(path: Path) -> ForeignFeatures:
         if name in table:
             table[name] = table[name].astype("string")
     table.insert(0, "id", pd.Series(ids, dtype="string"))
-    X = np.concatenate(blocks)
-    used = [listed, *dict.fromkeys(files)]
-    return ForeignFeatures(table, dim, lambda start, stop: X[start:stop], used)
+    return _in_memory(table, np.concatenate(blocks), [listed, *dict.fromkeys(files)])
 
 
 def _read_tensors(file: Path) -> NDArray[Any]:
@@ -365,7 +365,7 @@ def _from_zarr(path: Path) -> ForeignFeatures:
         with _reading(path, "a Zarr array"):
             return np.asarray(X[start:stop])
 
-    return ForeignFeatures(table, dim, read, _files(path))
+    return ForeignFeatures(table, dim, read, [path])
 
 
 @dataclass(frozen=True)
@@ -378,9 +378,15 @@ class _Table:
     region: str | None
     instance_key: str
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        with _open_table(self.path) as group, _reading(self.path, "embeddings"):
-            return np.asarray(group["X"][start:stop])
+    @property
+    def store(self) -> Path:
+        """The SpatialData store, ``<slide>.zarr``, that the table lies in."""
+        return self.path.parents[1]
+
+    @property
+    def encoder(self) -> str:
+        """The encoder, after which LazySlide names the table."""
+        return self.path.name.removesuffix(f"_{self.region}")
 
 
 def _from_anndata(path: Path, encoder: str | None = None) -> ForeignFeatures:
@@ -402,8 +408,10 @@ def _from_anndata(path: Path, encoder: str | None = None) -> ForeignFeatures:
                 f"{file}: the embeddings of {encoder!r} are in obsm[{named[0]!r}], but X is what is read. "
                 f"Write them as X: AnnData(adata.obsm[{named[0]!r}], obs=adata.obs)"
             )
-    names = [table.obs.index.astype(str).tolist() for table in tables]
-    return _join_tables(tables, names, slides)
+    parts = []
+    for table, slide in zip(tables, slides, strict=True):
+        parts.append(_tile_features(table, table.obs.index, slide))
+    return joined(parts)
 
 
 def _from_spatialdata(path: Path, encoder: str | None = None) -> ForeignFeatures:
@@ -412,33 +420,25 @@ def _from_spatialdata(path: Path, encoder: str | None = None) -> ForeignFeatures
     The id of a tile is ``<slide>_<tile_id>``. Where a store has features of several encoders, `encoder`
     names one.
     """
-    stores, tables = _tables(path, encoder)
-    names = []
-    for table in tables:
+    parts = []
+    for table in _tables(path, encoder):
         tiles: Any = table.obs.index
         if table.instance_key in table.obs:
             tiles = table.obs[table.instance_key]
-        names.append(tiles.astype(str).tolist())
-    return _join_tables(tables, names, [store.stem for store in stores], _encoder(tables[0]))
+        parts.append(_tile_features(table, tiles, table.store.stem, table.encoder))
+    return joined(parts)
 
 
 def _from_spatialdata_slides(path: Path, encoder: str | None = None) -> ForeignFeatures:
     """Read the features of whole slides that LazySlide's ``feature_aggregation`` left in the stores."""
-    stores, tables = _tables(path, encoder)
-    rows_of = {store: _slide_row(store, table) for store, table in zip(stores, tables, strict=True)}
-    dim = one_dim({store: len(row) for store, row in rows_of.items()})
-    X = np.stack(list(rows_of.values()))
-    slides = [store.stem for store in stores]
-    return ForeignFeatures(
-        pd.DataFrame({"id": slides, "group": slides}),
-        dim,
-        lambda start, stop: X[start:stop],
-        [file for table in tables for file in _files(table.path)],
-        _encoder(tables[0]),
-    )
+    parts = []
+    for table in _tables(path, encoder):
+        cases = pd.DataFrame({"id": [table.store.stem], "group": [table.store.stem]})
+        parts.append(_in_memory(cases, _slide_row(table), [table.path], table.encoder))
+    return joined(parts)
 
 
-def _slide_row(store: Path, table: _Table) -> NDArray[Any]:
+def _slide_row(table: _Table) -> NDArray[Any]:
     features, by_tile = f"uns/agg_ops/{_SLIDE}/features", f"varm/{_SLIDE}"
     with _open_table(table.path) as group, _reading(table.path, "an AnnData table"):
         if features in group:
@@ -447,18 +447,18 @@ def _slide_row(store: Path, table: _Table) -> NDArray[Any]:
             row = np.asarray(group[by_tile]).T
         else:
             raise InputError(
-                f"{store} has no features of the whole slide in table {table.path.name!r}: run "
+                f"{table.store} has no features of the whole slide in table {table.path.name!r}: run "
                 "LazySlide's feature_aggregation without `by`, or import the tiles (--format spatialdata)"
             )
     if row.ndim != 2 or row.shape[0] != 1:
         raise InputError(
             f"{table.path}: {_SLIDE} must hold one row of features, got shape {row.shape}"
         )
-    return np.asarray(row[0])
+    return row
 
 
-def _tables(path: Path, encoder: str | None) -> tuple[list[Path], list[_Table]]:
-    """Stores below `path`, and the table of one encoder's features in each."""
+def _tables(path: Path, encoder: str | None) -> list[_Table]:
+    """The table of one encoder's features in each store below `path`."""
     stores = [path] if is_zarr(path) else sorted(p for p in path.glob("*.zarr") if is_zarr(p))
     if not stores:
         raise InputError(f"{path} holds no SpatialData store: expected <slide>.zarr folders")
@@ -485,11 +485,7 @@ def _tables(path: Path, encoder: str | None) -> tuple[list[Path], list[_Table]]:
             )
         chosen = names[0]
         tables.append(_read_table(store / "tables" / chosen))
-    return stores, tables
-
-
-def _encoder(table: _Table) -> str:
-    return table.path.name.removesuffix(f"_{table.region}")
+    return tables
 
 
 def _holds_features(folder: Path) -> bool:
@@ -584,37 +580,28 @@ def _width(X: Any, path: Path) -> int:
     return int(X.shape[1])
 
 
-def _join_tables(
-    tables: Sequence[_Table],
-    names: Sequence[list[str]],
-    slides: Sequence[str],
-    encoder: str | None = None,
+def _tile_features(
+    table: _Table, names: Any, slide: str, encoder: str | None = None
 ) -> ForeignFeatures:
-    """Put tables one after the other; rows of a slide have its name in their ids and as their group."""
-    frames = []
-    for table, ids, slide in zip(tables, names, slides, strict=True):
-        if slide:
-            ids = [f"{slide}_{name}" for name in ids]
-        cases = pd.DataFrame({"id": pd.array(ids, dtype="string")})
-        for column in table.obs:
-            if _is_role(str(column)):
-                values = table.obs[column]
-                text = values.dtype.kind not in "biuf"
-                cases[str(column)] = values.astype("string").array if text else values.to_numpy()
-        if slide:
-            cases["group"] = pd.array([slide] * len(cases), dtype="string")
-        frames.append(cases)
-    dim = one_dim({table.path: table.dim for table in tables})
-    read = joined_rows([len(t.obs) for t in tables], lambda k, a, b: tables[k].read(a, b))
-    files = [file for table in tables for file in _files(table.path)]
-    return ForeignFeatures(pd.concat(frames, ignore_index=True), dim, read, files, encoder)
+    """The rows of a table; those of a slide have its name in their ids and as their group."""
+    ids = names.astype(str).tolist()
+    if slide:
+        ids = [f"{slide}_{name}" for name in ids]
+    cases = pd.DataFrame({"id": pd.array(ids, dtype="string")})
+    for column in filter(_is_role, map(str, table.obs)):
+        values = table.obs[column]
+        if values.dtype.kind in "biuf":
+            cases[column] = values.to_numpy()
+        else:
+            cases[column] = values.astype("string").array
+    if slide:
+        cases["group"] = pd.array([slide] * len(cases), dtype="string")
 
+    def read(start: int, stop: int) -> NDArray[Any]:
+        with _open_table(table.path) as group, _reading(table.path, "embeddings"):
+            return np.asarray(group["X"][start:stop])
 
-def _files(path: Path) -> list[Path]:
-    """A file, or all files of a folder."""
-    if path.is_file():
-        return [path]
-    return sorted(f for f in path.rglob("*") if f.is_file())
+    return ForeignFeatures(cases, table.dim, read, [table.path], encoder)
 
 
 # Elements of AnnData, as anndata 0.8 and later lays them out

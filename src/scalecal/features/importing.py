@@ -139,7 +139,7 @@ def import_features(
         check_image_table(table)
     settings = {
         "encoder": {"name": encoder or foreign.encoder or "unknown"},
-        "source": {"format": kind, "hash": _hash(foreign.files)},
+        "source": {"format": kind, "hash": _hash(foreign.paths)},
         "dataset": {
             "name": dataset or source.name,
             "n_images": len(cases),
@@ -164,10 +164,13 @@ def import_features(
     return load_features(out)
 
 
-def _hash(files: Sequence[Path]) -> str:
+def _hash(paths: Sequence[Path]) -> str:
+    """Hash of files and of all files in folders."""
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(os.fsencode(file.name) + f"\0{file_hash(file)}\n".encode())
+    for path in paths:
+        for file in sorted([path, *path.rglob("*")]):
+            if file.is_file():
+                digest.update(os.fsencode(file.name) + f"\0{file_hash(file)}\n".encode())
     return digest.hexdigest()
 
 
