@@ -83,35 +83,25 @@ class SourceError(InputError):
     """A source cannot be opened; others may be."""
 
 
-def find_features(
-    root: str | Path,
-    datasets: Sequence[str] | None = None,
-    encoders: Sequence[str] | None = None,
-) -> Iterator[Source]:
-    """Find the feature folders below a folder, by their manifests; unfinished ones fail on opening.
-
-    Only those of some data sets and encoders where these are given (None: all).
-    """
-    seen: dict[tuple[str, str], Path] = {}
-    for dataset, encoder, folder in feature_folders(root):
-        if not is_asked_for(dataset, encoder, datasets, encoders):
+def asked_for(
+    sources: Iterable[Source], datasets: Sequence[str] | None, encoders: Sequence[str] | None
+) -> list[Source]:
+    """Return the sources of some data sets and encoders (None: all); no two may be of the same."""
+    chosen: dict[tuple[str, str], Source] = {}
+    for source in sources:
+        key = source.dataset, source.encoder
+        if datasets is not None and source.dataset not in datasets:
             continue
-        other = seen.setdefault((dataset, encoder), folder)
-        if other != folder:
+        if encoders is not None and source.encoder not in encoders:
+            continue
+        if key in chosen:
             raise InputError(
-                f"{other} and {folder} are both of data set {dataset} with encoder {encoder}: "
-                "take one away, or import one under another name (--dataset, --encoder)"
+                f"{chosen[key].where} and {source.where} are both of data set {source.dataset} with "
+                f"encoder {source.encoder}: take one away, or import one under another name "
+                "(--dataset, --encoder)"
             )
-        yield Source(dataset, encoder, str(folder), partial(_read, folder))
-
-
-def is_asked_for(
-    dataset: str, encoder: str, datasets: Sequence[str] | None, encoders: Sequence[str] | None
-) -> bool:
-    """Whether a pair is among the data sets and encoders that were asked for (None: all)."""
-    if datasets is not None and dataset not in datasets:
-        return False
-    return encoders is None or encoder in encoders
+        chosen[key] = source
+    return list(chosen.values())
 
 
 class _Names(msgspec.Struct):
@@ -119,8 +109,8 @@ class _Names(msgspec.Struct):
     encoder: Named
 
 
-def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
-    """Return data set, encoder and place of every feature folder below a folder."""
+def find_features(root: str | Path) -> Iterator[Source]:
+    """Find the feature folders below a folder, by their manifests; unfinished ones fail on opening."""
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"no folder at {root}: --features names a folder of feature folders")
@@ -129,7 +119,9 @@ def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
             content = read_document(manifest, _Names)
         except InputError:  # another program's
             continue
-        yield _plain(content.dataset.name), _plain(content.encoder.name), manifest.parent
+        folder = manifest.parent
+        names = _plain(content.dataset.name), _plain(content.encoder.name)
+        yield Source(*names, str(folder), partial(_read, folder))
 
 
 def skipped_images(source: Source) -> list[str]:
