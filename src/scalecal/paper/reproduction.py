@@ -27,7 +27,6 @@ from scalecal.cases import Features, Predictions, array_hash
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
 from scalecal.datasets import (
     ImageSet,
-    SimulatedCases,
     load_atnorm_md,
     load_lidc,
     open_dataset,
@@ -126,12 +125,15 @@ def find_features(root: str | Path) -> Iterator[Source]:
 
 def skipped_images(source: Source) -> list[str]:
     """Say how many images of a source could not be read, if any."""
-    manifest = Path(source.where) / "manifest.json"
-    if not manifest.is_file() or not read_manifest(source.where).get("n_skipped"):
+    folder = Path(source.where)
+    if not (folder / "manifest.json").is_file():
+        return []
+    n_skipped = read_manifest(folder).get("n_skipped")
+    if not n_skipped:
         return []
     return [
-        f"Images of {source.dataset} that could not be read and were left out: "
-        f"{read_manifest(source.where)['n_skipped']:,} (see {manifest.parent / 'skipped.csv'})."
+        f"Images of {source.dataset} that could not be read and were left out: {n_skipped:,} "
+        f"(see {folder / 'skipped.csv'})."
     ]
 
 
@@ -252,8 +254,8 @@ def embedded() -> list[Source]:
     for dim in _WIDTHS:
         name = f"simulated-{dim}"
         sources += [
-            Source("simulated-mhist", name, "simulated", partial(_paper_like, dim)),
-            Source("simulated-breakhis", name, "simulated", partial(_without_votes, dim)),
+            Source("simulated-mhist", name, "simulated", partial(_stand_in, dim)),
+            Source("simulated-breakhis", name, "simulated", partial(_stand_in, dim, votes=False)),
         ]
     return sources
 
@@ -261,28 +263,26 @@ def embedded() -> list[Source]:
 _WIDTHS = (64, 256)
 
 
-def _seen_by(drawn: SimulatedCases, dim: int) -> Features:
-    """Return cases as an "encoder" of this width sees them: more nuisance directions, all turned."""
-    n, width = drawn.X.shape
-    if dim > width:
+def _stand_in(dim: int, *, votes: bool = True) -> Features:
+    """Simulated cases as an "encoder" of this width sees them: more nuisance directions, all turned.
+
+    With votes they are like MHIST's; without, they have BreakHis's 82 patients.
+    """
+    narrow = _WIDTHS[0]
+    if votes:
+        drawn = simulate_paper(dim=narrow, seed=narrow)
+    else:
+        drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
+    if dim > narrow:
         rng = np.random.default_rng(dim)
-        more = rng.standard_normal((n, dim - width))
+        more = rng.standard_normal((len(drawn), dim - narrow))
         turn, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
         X = np.hstack([drawn.X, more]) @ turn
         drawn = replace(drawn, X=X, fingerprint=array_hash(X, drawn.cases.votes))
-    return replace(drawn, encoder=f"simulated-{dim}")
-
-
-def _paper_like(dim: int) -> Features:
-    narrow = _WIDTHS[0]
-    return _seen_by(simulate_paper(dim=narrow, seed=narrow), dim)
-
-
-def _without_votes(dim: int) -> Features:
-    """Grouped cases whose readers are unknown, as in BreakHis: 82 patients."""
-    narrow = _WIDTHS[0]
-    drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
-    return _seen_by(drawn, dim).with_cases(votes=None, split=None)
+    named = replace(drawn, encoder=f"simulated-{dim}")
+    if votes:
+        return named
+    return named.with_cases(votes=None, split=None)
 
 
 # ---- what is trained
@@ -438,12 +438,12 @@ def train_seeds_on(
     tasks = []
     for source, folder in cells:
         left = seeds_left(folder, training.seeds)
-        groups: list[tuple[int, ...]] = [
-            (seed,) for seed in left
-        ]  # one by one, a kill costs one seed
-        if left and training.device != "cpu":
-            groups = [tuple(left)]
-        tasks += [_Task(run, source, folder, group, training) for group in groups]
+        if training.device == "cpu":
+            # One by one, so that a kill costs one seed.
+            for seed in left:
+                tasks.append(_Task(run, source, folder, (seed,), training))
+        elif left:
+            tasks.append(_Task(run, source, folder, tuple(left), training))
     try:
         for number, (trained, embeddings, seconds) in engine.run(_train_seeds, tasks):
             task = tasks[number]
