@@ -16,7 +16,7 @@ from scalecal.cli import app
 from scalecal.cli.app import COMMANDS, default_text
 from scalecal.engines import ENGINES
 from scalecal.features.encoding import PRECISIONS
-from scalecal.features.formats import FORMATS
+from scalecal.features.importing import FORMATS
 from scalecal.io.input_columns import named_roles
 from scalecal.paper.finetuning import LABEL_KINDS
 from scalecal.votes import TIES

@@ -107,9 +107,9 @@ def test_the_ledger_gives_up_on_a_task_that_keeps_losing_its_worker():
     ledger = Ledger(["a"], None)
     for _ in range(MAX_LOSSES - 1):
         ledger.draw()
-        ledger.lost(0, "killed")
+        ledger.lost((0, "a"), "killed")
     with pytest.raises(TaskError, match="lost its worker"):
-        ledger.lost(0, "killed")
+        ledger.lost((0, "a"), "killed")
 
 
 def test_workers_share_the_cores_for_arithmetic(monkeypatch):

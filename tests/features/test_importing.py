@@ -14,7 +14,7 @@ import torch
 
 from scalecal.checks import InputError, ScalecalWarning
 from scalecal.features import import_features, load_features
-from scalecal.features.formats import FORMATS
+from scalecal.features.importing import FORMATS
 
 IDS = ["fäll_1", "fäll_2", "0012"]
 
@@ -255,7 +255,7 @@ def test_embeddings_of_different_length(tmp_path: Path) -> None:
 
 
 def test_encoders_of_one_data_set_belong_together(tmp_path: Path) -> None:
-    from scalecal.paper.reproduction import find_features
+    from scalecal.paper.reproduction import asked_for, find_features
 
     source, home = write_npz(tmp_path), tmp_path / "all"
     for name in ("uni", "owner/plip"):
@@ -266,7 +266,7 @@ def test_encoders_of_one_data_set_belong_together(tmp_path: Path) -> None:
     assert found == {("mhist", "uni"), ("mhist", "owner-plip"), ("-..-mhist", "uni")}
     import_features(source, home / "again", encoder="uni", dataset="mhist")
     with pytest.raises(InputError, match="both of data set mhist with encoder uni"):
-        list(find_features(home))
+        asked_for(find_features(home), None, None)
 
 
 def test_every_format_is_tested() -> None:

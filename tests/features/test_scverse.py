@@ -19,7 +19,7 @@ import zarr
 
 from scalecal.checks import InputError
 from scalecal.features import import_features
-from scalecal.features.formats import _open_table, _read_frame, format_of
+from scalecal.features.importing import _open_table, _read_frame, format_of
 
 # zarr remarks on its own changes where stores are written; reading must be silent all the same.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -26,8 +26,7 @@ def _call(
     rng: Random, path: Path, seeds: Path, out: Path, format: str | None = None
 ) -> Callable[[], object]:
     """A call that reads embeddings: mostly a reader, at times a command."""
-    from scalecal.features.formats import FORMATS, format_of
-    from scalecal.features.importing import import_features
+    from scalecal.features.importing import FORMATS, format_of, import_features
     from scalecal.io.features import read_features
 
     chance = rng.random()

@@ -19,6 +19,7 @@ from scalecal.paper.reproduction import (
     Source,
     SourceError,
     Training,
+    asked_for,
     embedded,
     find_features,
     find_images,
@@ -260,10 +261,10 @@ def test_folders_of_other_data_sets_may_be_there_twice(tmp_path):
         (tmp_path / folder).mkdir()
         told = {"dataset": {"name": dataset}, "encoder": {"name": "uni"}}
         (tmp_path / folder / "manifest.json").write_text(json.dumps(told))
-    assert [s.dataset for s in find_features(tmp_path, ["mhist"])] == ["mhist"]
-    assert list(find_features(tmp_path, None, ["conch"])) == []
+    assert [s.dataset for s in asked_for(find_features(tmp_path), ["mhist"], None)] == ["mhist"]
+    assert asked_for(find_features(tmp_path), None, ["conch"]) == []
     with pytest.raises(InputError, match="are both of data set pcam"):
-        list(find_features(tmp_path, ["mhist", "pcam"]))
+        asked_for(find_features(tmp_path), ["mhist", "pcam"], None)
 
 
 @pytest.mark.parametrize(

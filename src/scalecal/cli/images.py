@@ -300,7 +300,7 @@ def import_(
     votes: Votes = None,
     format: Annotated[
         str | None,
-        typer.Option(help="{scalecal.features.formats:FORMATS}; detected if not given."),
+        typer.Option(help="{scalecal.features.importing:FORMATS}; detected if not given."),
     ] = None,
     encoder: Annotated[
         str | None,

@@ -55,27 +55,22 @@ def _sources(
     """Find what there is to reproduce, and why the rest is not; names that are not known are errors."""
     from scalecal.paper.reproduction import (
         PAPER_DATASETS,
+        asked_for,
         embedded,
-        feature_folders,
         find_features,
         find_images,
-        is_asked_for,
     )
 
-    sources: list[Source] = []
+    known: list[Source] = []
     missing: dict[str, str] = {}
-    pairs: list[tuple[str, str]] = []
     if features is not None:
-        pairs = [(dataset, encoder) for dataset, encoder, _ in feature_folders(features)]
-        # Folders that nobody asks for may be twice there.
-        sources += find_features(features, datasets, encoders)
+        known = list(find_features(features))
     elif data is None:
-        for source in embedded():
-            pairs.append((source.dataset, source.encoder))
-            if is_asked_for(*pairs[-1], datasets, encoders):
-                sources.append(source)
-    known_datasets = dict.fromkeys(dataset for dataset, _ in pairs)
-    known_encoders = dict.fromkeys(encoder for _, encoder in pairs)
+        known = embedded()
+    # Folders that nobody asks for may be twice there.
+    sources = asked_for(known, datasets, encoders)
+    known_datasets = dict.fromkeys(source.dataset for source in known)
+    known_encoders = dict.fromkeys(source.encoder for source in known)
     if data is not None:
         known_datasets |= dict.fromkeys(PAPER_DATASETS)
     for name in datasets or ():

@@ -63,12 +63,6 @@ def _pillow() -> Any:
     return library("PIL.Image", "reading images")
 
 
-def _name_of(file: ImageFile, name: str | None) -> str:
-    if name is not None:
-        return name
-    return "(bytes)" if isinstance(file, bytes) else fspath(file)
-
-
 def _most_pixels() -> int | None:
     """Return how many pixels an image may have: the limit the user raised, else what Pillow is set to."""
     pillow = _pillow()
@@ -199,10 +193,13 @@ def decode_image(file: ImageFile, *, name: str | None = None) -> NDArray[np.uint
     >>> decode_image(buffer.getvalue()).tolist()[0]
     [[7, 7, 7], [7, 7, 7], [7, 7, 7]]
     """
-    called = _name_of(file, name)
-    with _open(file, called) as image:
+    if name is None:
+        name = "(bytes)"
+        if not isinstance(file, bytes):
+            name = fspath(file)
+    with _open(file, name) as image:
         try:
-            _refuse(image, called)
+            _refuse(image, name)
             image.load()
             upright = image
             if image.getexif().get(_ORIENTATION, 1) != 1:
@@ -214,4 +211,4 @@ def decode_image(file: ImageFile, *, name: str | None = None) -> NDArray[np.uint
         except ImageError:
             raise
         except Exception as error:  # as above: truncated data shows up as almost anything
-            raise ImageError(called, failure(error)) from None
+            raise ImageError(name, failure(error)) from None

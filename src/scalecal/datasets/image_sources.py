@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
@@ -44,24 +44,19 @@ Piece = tuple[str, int, str]
 """One file of a source, for hashing: a name free of the machine, its size, its content's hash."""
 
 
-def _hash_stream(handle: Any, size: int, *, full: bool) -> str:
-    """Hash an open file, all of it or only its two ends."""
-    if full or size <= 2 * _END:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-    digest = sha256(handle.read(_END))
-    handle.seek(size - _END)
-    digest.update(handle.read(_END))
-    return digest.hexdigest()
-
-
 def _piece(name: str, path: str, opened: Callable[[], tuple[IO[bytes], int]], full: bool) -> Piece:
-    """Hash what `opened` opens, whose size it returns too; `path` is for the message if it fails."""
+    """Hash what `opened` opens, all of it or its two ends; `path` is for the message if it fails."""
     try:
         handle, size = opened()
         with handle:
-            return name, size, _hash_stream(handle, size, full=full)
+            if full or size <= 2 * _END:
+                return name, size, hashlib.file_digest(handle, "sha256").hexdigest()  # type: ignore[arg-type]
+            digest = sha256(handle.read(_END))
+            handle.seek(size - _END)
+            digest.update(handle.read(_END))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    return name, size, digest.hexdigest()
 
 
 def _open_file(path: Path) -> tuple[IO[bytes], int]:
@@ -183,10 +178,13 @@ def zip_members(archive: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class ZipSource(_FilePerRow):
-    """Members of a zip, read in place; `paths` are the names the unpacked files would have."""
+    """Members of a zip, read in place; `paths` are the names the unpacked files would have.
+
+    `members` maps each of these to its member.
+    """
 
     archive: Path
-    members: tuple[str, ...]
+    members: Mapping[str, str]
     paths: tuple[str, ...]
     _handles: dict[int, ZipFile] = field(default_factory=dict, compare=False, repr=False)
 
@@ -204,23 +202,19 @@ class ZipSource(_FilePerRow):
 
     def read_one(self, row: int) -> UInt8:
         """Decode the image of one row, the checksum of its member checked."""
+        path = self.paths[row]
         try:
-            content = self._zip().read(self.members[row])
+            content = self._zip().read(self.members[path])
         except Exception as error:  # zlib, zipfile and the codecs below have errors of their own
-            raise ImageError(self.paths[row], f"in {self.archive.name}: {error}") from None
-        return decode_image(content, name=self.paths[row])
-
-    def take(self, rows: Rows) -> ZipSource:
-        """Return the source of these rows, in this order."""
-        members = tuple(self.members[i] for i in rows)
-        return ZipSource(self.archive, members, tuple(self.paths[i] for i in rows))
+            raise ImageError(path, f"in {self.archive.name}: {error}") from None
+        return decode_image(content, name=path)
 
     def size(self) -> int:
         """Bytes of all members once unpacked."""
-        return sum(self._zip().getinfo(member).file_size for member in self.members)
+        return sum(self._zip().getinfo(self.members[path]).file_size for path in self.paths)
 
     def _open(self, row: int) -> tuple[IO[bytes], int]:
-        member = self.members[row]
+        member = self.members[self.paths[row]]
         return self._zip().open(member), self._zip().getinfo(member).file_size
 
 

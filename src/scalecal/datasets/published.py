@@ -232,9 +232,8 @@ def open_mhist(data: str | Path | None = None, *, partial: bool = False) -> Imag
     )
     if zipped:
         assert isinstance(opened.source, FileSource)
-        paths = opened.source.paths
-        members = tuple(stored[Path(path).name] for path in paths)
-        return replace(opened, source=ZipSource(archive, members, paths))
+        members = {f"images/{name}": member for name, member in stored.items()}
+        return replace(opened, source=ZipSource(archive, members, opened.source.paths))
     return opened
 
 

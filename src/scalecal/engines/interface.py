@@ -20,6 +20,8 @@ MAX_LOSSES = 10
 
 Work = Callable[[Any, Any], Any]
 Setup = Callable[["Worker"], Any]
+Drawn = tuple[int, Any]
+"""A task with its number."""
 
 
 @dataclass(frozen=True)
@@ -87,39 +89,31 @@ class TaskError(RuntimeError):
 
 
 class Ledger:
-    """Tasks to do, under way and to be done again, for engines that can lose a worker.
+    """Tasks to do and to be done again, with their numbers, for engines that can lose a worker.
 
     Examples
     --------
     >>> ledger = Ledger(["a", "b"], None)
-    >>> ledger.draw(), ledger.lost(0, "killed"), ledger.draw()
+    >>> ledger.draw(), ledger.lost((0, "a"), "killed"), ledger.draw()
     ((0, 'a'), None, (0, 'a'))
     """
 
     def __init__(self, tasks: Iterable[Any], final: Callable[[BaseException], bool] | None) -> None:
         self._fresh = enumerate(tasks)
-        self._again: list[tuple[int, Any]] = []
-        self._held: dict[int, Any] = {}
+        self._again: list[Drawn] = []
         self._failures: Counter[int] = Counter()
         self._losses: Counter[int] = Counter()
         self._final = final
 
-    def draw(self) -> tuple[int, Any] | None:
+    def draw(self) -> Drawn | None:
         """Return a task to do now, None if there is none left to hand out."""
         if self._again:
             return self._again.pop(0)
-        drawn = next(self._fresh, None)
-        if drawn is not None:
-            number, task = drawn
-            self._held[number] = task
-        return drawn
+        return next(self._fresh, None)
 
-    def done(self, number: int) -> None:
-        """Forget a task that was done."""
-        del self._held[number]
-
-    def failed(self, number: int, error: BaseException) -> None:
+    def failed(self, drawn: Drawn, error: BaseException) -> None:
         """Put a task that raised aside to be done again, or raise its error."""
+        number, _ = drawn
         if isinstance(error, InputError) or (self._final is not None and self._final(error)):
             raise error
         self._failures[number] += 1
@@ -128,16 +122,17 @@ class Ledger:
                 f"task {number} failed {MAX_FAILURES} times, the last time with "
                 f"{type(error).__name__}: {error}"
             ) from error
-        self._again.append((number, self._held[number]))
+        self._again.append(drawn)
 
-    def lost(self, number: int, how: str) -> None:
+    def lost(self, drawn: Drawn, how: str) -> None:
         """Put a task whose worker was lost aside to be done again."""
+        number, _ = drawn
         self._losses[number] += 1
         if self._losses[number] >= MAX_LOSSES:
             raise TaskError(
                 f"task {number} lost its worker {MAX_LOSSES} times, the last time: {how}"
             )
-        self._again.append((number, self._held[number]))
+        self._again.append(drawn)
 
 
 class WorkerLost(Exception):
@@ -188,31 +183,29 @@ class WorkerPool(Engine):
         """See `scalecal.engines.Engine.run`."""
         ledger = Ledger(tasks, final)
         self._prepare(work, setup)
-        busy: dict[Any, tuple[int, int]] = {}  # answer to come -> (worker, number of the task)
+        busy: dict[Any, tuple[int, Drawn]] = {}  # answer to come -> (worker, task)
         drawn = ledger.draw()
         try:
             while drawn is not None or busy:
                 while self._free and drawn is not None:
-                    number, task = drawn
-                    answer = self._send(self._free[-1], task)
-                    busy[answer] = (self._free.pop(), number)
+                    answer = self._send(self._free[-1], drawn[1])
+                    busy[answer] = (self._free.pop(), drawn)
                     drawn = ledger.draw()
                 for answer in self._wait(busy):
-                    worker, number = busy.pop(answer)
+                    worker, held = busy.pop(answer)
                     try:
                         error, result = self._receive(worker, answer)
                     except WorkerLost as lost:
                         self._replace(worker)
-                        ledger.lost(number, str(lost))
+                        ledger.lost(held, str(lost))
                     else:
                         if error is None:
                             self._free.append(worker)
-                            ledger.done(number)
-                            yield number, result
+                            yield held[0], result
                             continue
                         # The error may be the worker's own (a GPU in a bad state): take a new one.
                         self._replace(worker)
-                        ledger.failed(number, error)
+                        ledger.failed(held, error)
                     drawn = drawn or ledger.draw()
         finally:
             # A worker in the middle of a task would answer the next run with this one's result.

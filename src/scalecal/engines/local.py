@@ -98,7 +98,9 @@ class Processes(WorkerPool):
             ) from None
 
     def _start_worker(self, number: int) -> None:
-        device = f"cuda:{number}" if self.gpus else None
+        device = None
+        if self.gpus:
+            device = f"cuda:{number}"
         worker = Worker(number, device, max(1, cores() // self.workers))
         context = multiprocessing.get_context("spawn")
         our_end, their_end = context.Pipe()
@@ -133,7 +135,7 @@ def _arithmetic_threads(count: int) -> Iterator[None]:
 
     By default each would take one per core, and all of them would wait for each other.
     """
-    unset = [name for name in THREADS if name not in os.environ]
+    unset = set(THREADS).difference(os.environ)
     os.environ.update(dict.fromkeys(unset, str(count)))
     try:
         yield

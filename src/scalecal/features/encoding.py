@@ -278,10 +278,6 @@ def encode_shards(
     run = _on_accelerator
     if options.on_cpu:
         run = _on_cpu
-    waiting = deque(ranges)
-    parts: list[NDArray[np.float32]] = []
-    skipped: list[Skipped] = []
-    rows = 0
     # The resize counts on whole float32 products, whatever the caller set.
     with (
         short_products(False),
@@ -289,17 +285,18 @@ def encode_shards(
             run(images, ranges, encoder, network, workers or cores(), strict)
         ) as batches,
     ):
-        for done, features, unread in batches:
-            parts.append(features)
-            skipped += unread
-            rows += done
-            if on_batch is not None:
-                on_batch(done)
-            start, stop = waiting[0]
-            if rows == stop - start:
-                yield EncodedShard(start, stop, np.concatenate(parts), skipped)
-                waiting.popleft()
-                parts, skipped, rows = [], [], 0
+        for start, stop in ranges:
+            rows = 0
+            parts: list[NDArray[np.float32]] = []
+            skipped: list[Skipped] = []
+            while rows < stop - start:
+                done, features, unread = next(batches)
+                rows += done
+                parts.append(features)
+                skipped += unread
+                if on_batch is not None:
+                    on_batch(done)
+            yield EncodedShard(start, stop, np.concatenate(parts), skipped)
 
 
 _EncodedBatch = tuple[int, NDArray[np.float32], list[Skipped]]

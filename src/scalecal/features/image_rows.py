@@ -13,7 +13,6 @@ full pipe makes the decoder wait; and when either side dies, the other finds its
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pickle
 import signal
@@ -169,25 +168,18 @@ class DecodingProcess:
             self._send((settings, preprocess, strict))
 
     def read(self, source: FileSource) -> tuple[list[UInt8] | UInt8, list[Unread]]:
-        """Decode all rows of a source: one array where the sizes agree, else a list of arrays.
-
-        An error that the decoding raises is raised here.
-        """
+        """Decode all rows of a source; an error that the decoding raises is raised here."""
         try:
             self._send(source)
-            shapes, unread, error = pickle.load(self._answers)  # written by our own process
+            answer = pickle.load(self._answers)  # written by our own process
         except (EOFError, OSError, pickle.UnpicklingError):
-            raise self._loss() from None
-        if error is not None:
-            raise error
-        ends = np.cumsum([0, *map(math.prod, shapes)])
-        pixels = np.empty(ends[-1], np.uint8)
-        if self._answers.readinto(pixels.data) < pixels.size:
-            raise self._loss()
-        if len(set(shapes)) == 1:
-            return pixels.reshape(len(shapes), *shapes[0]), unread
-        parts = zip(ends[:-1], ends[1:], shapes, strict=True)
-        return [pixels[a:b].reshape(shape) for a, b, shape in parts], unread
+            self.close()
+            code = self._process.returncode
+            raise LostProcess(f"a decoding process ended with code {code}") from None
+        if isinstance(answer, Exception):
+            raise answer
+        images, unread = answer
+        return images, unread
 
     def dismiss(self) -> None:
         """Tell the process to end; it does when it has answered."""
@@ -208,10 +200,6 @@ class DecodingProcess:
         self._requests.write(pickle.dumps(message))
         self._requests.flush()
 
-    def _loss(self) -> LostProcess:
-        self.close()
-        return LostProcess(f"a decoding process ended with code {self._process.returncode}")
-
 
 def _widen(pipe: int) -> None:
     """Let a pipe hold more, where the system lets us."""
@@ -222,40 +210,34 @@ def _widen(pipe: int) -> None:
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
-def _write(pipe: int, data: Any) -> None:
-    rest = memoryview(data).cast("B")
-    while rest:
-        rest = rest[os.write(pipe, rest) :]
-
-
-def _answer(pipe: int, source: FileSource, preprocess: Preprocessing | None, strict: bool) -> None:
-    images: list[UInt8] = []
-    unread: list[Unread] = []
-    error: Exception | None = None
-    try:
-        rows = range(len(source))
-        images, unread = decode_rows(source.read_one, rows, preprocess, strict, resize=False)
-    except Exception as raised:
-        from scalecal.engines.local import sendable
-
-        error = sendable(raised)
-    _write(pipe, pickle.dumps(([image.shape for image in images], unread, error)))
-    for image in images:
-        _write(pipe, np.ascontiguousarray(image))
-
-
 def main() -> None:
     """Decode what standard input asks for, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pipe = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints must not end up among the pixels
     requests = sys.stdin.buffer
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    with contextlib.suppress(EOFError, BrokenPipeError), os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)  # whatever a library prints must not end up among the pixels
         settings, *how = pickle.load(requests)  # from the process that started us
         for (module, name), value in settings.items():
             setattr(import_module(module), name, value)
         while True:
-            _answer(pipe, pickle.load(requests), *how)
+            answer = _decoded(pickle.load(requests), *how)
+            pickle.dump(answer, answers, protocol=pickle.HIGHEST_PROTOCOL)
+            answers.flush()
+
+
+def _decoded(source: FileSource, preprocess: Preprocessing | None, strict: bool) -> Any:
+    """The images of all rows and the rows that could not be read, or the error that was raised."""
+    try:
+        rows = range(len(source))
+        images, unread = decode_rows(source.read_one, rows, preprocess, strict, resize=False)
+    except Exception as error:
+        from scalecal.engines.local import sendable
+
+        return sendable(error)
+    if len({image.shape for image in images}) == 1:
+        # One array takes the caller a third less time to receive than one for each image.
+        return np.stack(images), unread
+    return images, unread
 
 
 # Up to here threads alone decode as fast (four are 3.7 times one).

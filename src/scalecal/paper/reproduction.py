@@ -27,7 +27,6 @@ from scalecal.cases import Features, Predictions, array_hash
 from scalecal.checks import InputError, MissingPackageError, ScalecalWarning
 from scalecal.datasets import (
     ImageSet,
-    SimulatedCases,
     load_atnorm_md,
     load_lidc,
     open_dataset,
@@ -83,35 +82,25 @@ class SourceError(InputError):
     """A source cannot be opened; others may be."""
 
 
-def find_features(
-    root: str | Path,
-    datasets: Sequence[str] | None = None,
-    encoders: Sequence[str] | None = None,
-) -> Iterator[Source]:
-    """Find the feature folders below a folder, by their manifests; unfinished ones fail on opening.
-
-    Only those of some data sets and encoders where these are given (None: all).
-    """
-    seen: dict[tuple[str, str], Path] = {}
-    for dataset, encoder, folder in feature_folders(root):
-        if not is_asked_for(dataset, encoder, datasets, encoders):
+def asked_for(
+    sources: Iterable[Source], datasets: Sequence[str] | None, encoders: Sequence[str] | None
+) -> list[Source]:
+    """Return the sources of some data sets and encoders (None: all); no two may be of the same."""
+    chosen: dict[tuple[str, str], Source] = {}
+    for source in sources:
+        key = source.dataset, source.encoder
+        if datasets is not None and source.dataset not in datasets:
             continue
-        other = seen.setdefault((dataset, encoder), folder)
-        if other != folder:
+        if encoders is not None and source.encoder not in encoders:
+            continue
+        if key in chosen:
             raise InputError(
-                f"{other} and {folder} are both of data set {dataset} with encoder {encoder}: "
-                "take one away, or import one under another name (--dataset, --encoder)"
+                f"{chosen[key].where} and {source.where} are both of data set {source.dataset} with "
+                f"encoder {source.encoder}: take one away, or import one under another name "
+                "(--dataset, --encoder)"
             )
-        yield Source(dataset, encoder, str(folder), partial(_read, folder))
-
-
-def is_asked_for(
-    dataset: str, encoder: str, datasets: Sequence[str] | None, encoders: Sequence[str] | None
-) -> bool:
-    """Whether a pair is among the data sets and encoders that were asked for (None: all)."""
-    if datasets is not None and dataset not in datasets:
-        return False
-    return encoders is None or encoder in encoders
+        chosen[key] = source
+    return list(chosen.values())
 
 
 class _Names(msgspec.Struct):
@@ -119,8 +108,8 @@ class _Names(msgspec.Struct):
     encoder: Named
 
 
-def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
-    """Return data set, encoder and place of every feature folder below a folder."""
+def find_features(root: str | Path) -> Iterator[Source]:
+    """Find the feature folders below a folder, by their manifests; unfinished ones fail on opening."""
     root = Path(root)
     if not root.is_dir():
         raise InputError(f"no folder at {root}: --features names a folder of feature folders")
@@ -129,17 +118,22 @@ def feature_folders(root: str | Path) -> Iterator[tuple[str, str, Path]]:
             content = read_document(manifest, _Names)
         except InputError:  # another program's
             continue
-        yield _plain(content.dataset.name), _plain(content.encoder.name), manifest.parent
+        folder = manifest.parent
+        names = _plain(content.dataset.name), _plain(content.encoder.name)
+        yield Source(*names, str(folder), partial(_read, folder))
 
 
 def skipped_images(source: Source) -> list[str]:
     """Say how many images of a source could not be read, if any."""
-    manifest = Path(source.where) / "manifest.json"
-    if not manifest.is_file() or not read_manifest(source.where).get("n_skipped"):
+    folder = Path(source.where)
+    if not (folder / "manifest.json").is_file():
+        return []
+    n_skipped = read_manifest(folder).get("n_skipped")
+    if not n_skipped:
         return []
     return [
-        f"Images of {source.dataset} that could not be read and were left out: "
-        f"{read_manifest(source.where)['n_skipped']:,} (see {manifest.parent / 'skipped.csv'})."
+        f"Images of {source.dataset} that could not be read and were left out: {n_skipped:,} "
+        f"(see {folder / 'skipped.csv'})."
     ]
 
 
@@ -260,8 +254,8 @@ def embedded() -> list[Source]:
     for dim in _WIDTHS:
         name = f"simulated-{dim}"
         sources += [
-            Source("simulated-mhist", name, "simulated", partial(_paper_like, dim)),
-            Source("simulated-breakhis", name, "simulated", partial(_without_votes, dim)),
+            Source("simulated-mhist", name, "simulated", partial(_stand_in, dim)),
+            Source("simulated-breakhis", name, "simulated", partial(_stand_in, dim, votes=False)),
         ]
     return sources
 
@@ -269,28 +263,26 @@ def embedded() -> list[Source]:
 _WIDTHS = (64, 256)
 
 
-def _seen_by(drawn: SimulatedCases, dim: int) -> Features:
-    """Return cases as an "encoder" of this width sees them: more nuisance directions, all turned."""
-    n, width = drawn.X.shape
-    if dim > width:
+def _stand_in(dim: int, *, votes: bool = True) -> Features:
+    """Simulated cases as an "encoder" of this width sees them: more nuisance directions, all turned.
+
+    With votes they are like MHIST's; without, they have BreakHis's 82 patients.
+    """
+    narrow = _WIDTHS[0]
+    if votes:
+        drawn = simulate_paper(dim=narrow, seed=narrow)
+    else:
+        drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
+    if dim > narrow:
         rng = np.random.default_rng(dim)
-        more = rng.standard_normal((n, dim - width))
+        more = rng.standard_normal((len(drawn), dim - narrow))
         turn, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
         X = np.hstack([drawn.X, more]) @ turn
         drawn = replace(drawn, X=X, fingerprint=array_hash(X, drawn.cases.votes))
-    return replace(drawn, encoder=f"simulated-{dim}")
-
-
-def _paper_like(dim: int) -> Features:
-    narrow = _WIDTHS[0]
-    return _seen_by(simulate_paper(dim=narrow, seed=narrow), dim)
-
-
-def _without_votes(dim: int) -> Features:
-    """Grouped cases whose readers are unknown, as in BreakHis: 82 patients."""
-    narrow = _WIDTHS[0]
-    drawn = simulate(2000, dim=narrow, auc=0.92, n_raters=1, n_groups=82, seed=narrow + 1)
-    return _seen_by(drawn, dim).with_cases(votes=None, split=None)
+    named = replace(drawn, encoder=f"simulated-{dim}")
+    if votes:
+        return named
+    return named.with_cases(votes=None, split=None)
 
 
 # ---- what is trained
@@ -446,12 +438,12 @@ def train_seeds_on(
     tasks = []
     for source, folder in cells:
         left = seeds_left(folder, training.seeds)
-        groups: list[tuple[int, ...]] = [
-            (seed,) for seed in left
-        ]  # one by one, a kill costs one seed
-        if left and training.device != "cpu":
-            groups = [tuple(left)]
-        tasks += [_Task(run, source, folder, group, training) for group in groups]
+        if training.device == "cpu":
+            # One by one, so that a kill costs one seed.
+            for seed in left:
+                tasks.append(_Task(run, source, folder, (seed,), training))
+        elif left:
+            tasks.append(_Task(run, source, folder, tuple(left), training))
     try:
         for number, (trained, embeddings, seconds) in engine.run(_train_seeds, tasks):
             task = tasks[number]

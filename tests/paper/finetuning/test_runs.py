@@ -20,8 +20,7 @@ from scalecal.datasets.image_sources import FileSource  # noqa: E402
 from scalecal.evaluation.cells import read_cell  # noqa: E402
 from scalecal.io.store import Store  # noqa: E402
 from scalecal.metrics import auc  # noqa: E402
-from scalecal.paper.finetuning import FinetuneOptions, finetune  # noqa: E402
-from scalecal.paper.networks import Training, build_network  # noqa: E402
+from scalecal.paper.finetuning import FinetuneOptions, Training, build_network, finetune  # noqa: E402  # noqa: E402
 from tests.datasets.trees import make_breakhis  # noqa: E402
 from tests.paper.finetuning.made import SMALL  # noqa: E402
 

@@ -11,15 +11,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
 from scalecal.datasets.image_sets import ImageSet  # noqa: E402
-from scalecal.paper import networks  # noqa: E402
-from scalecal.paper.finetuning import (  # noqa: E402
+from scalecal.paper import finetuning  # noqa: E402
+from scalecal.paper.finetuning import (  # noqa: E402  # noqa: E402
     LABEL_KINDS,
+    Stepper,
     divide,
+    epoch_order,
     finetune,
     labelled_cases,
     training_targets,
 )
-from scalecal.paper.networks import Stepper, epoch_order  # noqa: E402
 from tests.paper.finetuning.made import SMALL, N  # noqa: E402
 
 
@@ -48,7 +49,7 @@ def test_targets_of_more_than_two_classes() -> None:
 
 
 def test_one_step_is_adam_on_the_soft_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "WEIGHT_DECAY", 0.03)
+    monkeypatch.setattr(finetuning, "WEIGHT_DECAY", 0.03)
     rng = np.random.default_rng(1)
     x, w = rng.normal(size=(5, 3)), rng.normal(size=(2, 3))
     positive = rng.uniform(size=5)
