@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, stdtr
+from scipy.special import expit, softmax, stdtr
 
 from scalecal.cases import BASELINE, Answers, Predictions
 from scalecal.checks import Float, InputError
@@ -382,9 +382,7 @@ def soften(probs: Float, temperature: float) -> Float:
     if probs.ndim == 1:
         p = np.clip(probs, _EDGE, 1 - _EDGE)
         return np.asarray(expit((np.log(p) - np.log1p(-p)) / temperature))
-    z = np.log(np.clip(probs, _EDGE, 1.0)) / temperature
-    z = np.exp(z - z.max(axis=1, keepdims=True))
-    return np.asarray(z / z.sum(axis=1, keepdims=True))
+    return np.asarray(softmax(np.log(np.clip(probs, _EDGE, 1.0)) / temperature, axis=1))
 
 
 def equal_entropy(probs: Float, wanted: float) -> float:
