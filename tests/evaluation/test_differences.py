@@ -177,8 +177,8 @@ def test_the_first_file_is_the_baseline_whatever_it_is_called(tmp_path, files):
     assert facts["baseline"] == "scale-shuffled.csv"
     assert facts["about"] == {}
     assert list(difference_sentences(facts).values()) == [
-        "none.csv does not differ from scale-shuffled.csv in ECE, label NLL, vote NLL, Brier score, AUC "
-        "or accuracy."
+        "none.csv does not clearly differ from scale-shuffled.csv in ECE, label NLL, vote NLL, Brier score, "
+        "AUC or accuracy."
     ]
 
 

@@ -113,7 +113,8 @@ def test_the_methods_that_were_counted_are_named(methods, barred, excluded):
 def test_no_method_but_those_that_are_never_recommended():
     assert advised({}) == advised({}) | {"text": "There is no candidate beside none."}
     assert advised({}, barred=["panel-votes", "scale-shuffled"])["text"] == (
-        "There is no candidate beside none. Methods trained on votes and negative controls are not candidates."
+        "There is no candidate beside none. Methods trained on votes and negative controls are not "
+        "candidates."
     )
 
 

@@ -206,7 +206,7 @@ def test_the_figures_of_voted_cases_have_a_line_for_each_number(runs):
     )
     far = marks[f"20 cases {READS['single']}"]
     assert far.kind == "rect"
-    assert "-3000 % (-50 to 150)" in far.tip
+    assert "-3000 % [-50, 150]" in far.tip
 
 
 def test_without_a_share_the_figure_has_the_change_of_vote_nll(runs):

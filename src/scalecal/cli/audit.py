@@ -135,11 +135,6 @@ def audit(
         check_run(out, "audit", (*CASE_FILES, *AUDIT_FILES), inputs)
     elif out is not None:
         check_run(out, "audit", RUN_FILES, inputs)
-    about: dict[str, Any] = {
-        "command": sys.argv,
-        "options": {**options, **given(ties=ties, group_regex=group_regex)},
-        "inputs": inputs,
-    }
     dataset = files[0].stem
     if stream:
         result = stream_file(files[0], **reading, **options)
@@ -159,10 +154,14 @@ def audit(
     else:
         say(str(result))
     if out is not None:
-        title = None
-        if len(files) > 1:
-            title = f"Comparison of {result.predictions.dataset}"
-        written = write_run(out, result, kind="audit", title=title, **about)
+        written = write_run(
+            out,
+            result,
+            kind="audit",
+            command=sys.argv,
+            options={**options, **given(ties=ties, group_regex=group_regex)},
+            inputs=inputs,
+        )
         close_run(out, written, result.facts)
     for failure in failed:
         complain(f"failed: {failure}")

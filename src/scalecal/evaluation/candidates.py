@@ -22,7 +22,7 @@ from scalecal.calibrators import (
 )
 from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fit_with_readers, fold_numbers
-from scalecal.cases import BASELINE, Answers, Cases, Predictions
+from scalecal.cases import BASELINE, Answers, Cases, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.evaluation.judging import lowest
 from scalecal.metrics import nll
@@ -132,12 +132,13 @@ class Material:
 
     def take(self, rows: Any) -> Material:
         """Return some of the cases."""
-        own = {}
-        for name in ("p", "votes", "panel_size"):
-            values = getattr(self, name)
-            if values is not None:
-                own[name] = values[rows]
-        return replace(self, cases=self.cases.take(rows), **own)
+        return replace(
+            self,
+            cases=self.cases.take(rows),
+            p=self.p[rows],
+            votes=rows_of(self.votes, rows),
+            panel_size=rows_of(self.panel_size, rows),
+        )
 
     def crossfit_all(
         self,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, stdtr
+from scipy.special import expit, softmax, stdtr
 
 from scalecal.cases import BASELINE, Answers, Predictions
 from scalecal.checks import Float, InputError
@@ -64,15 +64,15 @@ def method_rows(
 ) -> list[Row]:
     """One row per method and stratum: means over seeds, floor, null band, changes."""
     grouped = results.groupby(["method", "stratum", "metric"], sort=False)
-    mean: dict[Any, float] = grouped["value"].mean().to_dict()
-    floor: dict[Any, float] = grouped["floor"].mean().to_dict()
-    over_seeds: dict[Any, float] = grouped["value"].std(ddof=1).to_dict()
+    over_seeds = grouped.agg(
+        mean=("value", "mean"), sd=("value", "std"), floor=("floor", "mean")
+    ).to_dict("index")
     out = []
     for method in cell.methods:
         index = cell.first(method).index
         for stratum in ("overall", *cell.stratum_names):
             at = (method, stratum, "ece")
-            if at not in mean:
+            if at not in over_seeds:
                 continue
             drawn = [by_stratum.get(stratum) for by_stratum in nulls.get(method, {}).values()]
             row: Row = {
@@ -80,15 +80,15 @@ def method_rows(
                 "stratum": stratum,
                 "n": len(index[cell.inside(index, stratum)]),
                 "seeds": len(cell.seeds(method)),
-                "ece_sd": over_seeds[at],
-                "floor": floor[at],
+                "ece_sd": over_seeds[at]["sd"],
+                "floor": over_seeds[at]["floor"],
                 **null_band(drawn),
             }
             if stratum == "overall":
                 row["null"] = row["floor"]  # the same quantity, without the noise of draws
             for metric in compared_metrics():
-                if (method, stratum, metric) in mean:
-                    row[metric] = mean[method, stratum, metric]
+                if (method, stratum, metric) in over_seeds:
+                    row[metric] = over_seeds[method, stratum, metric]["mean"]
             row["changes"] = changes.get(method, {}).get(stratum, {})
             out.append(row)
     return out
@@ -382,9 +382,7 @@ def soften(probs: Float, temperature: float) -> Float:
     if probs.ndim == 1:
         p = np.clip(probs, _EDGE, 1 - _EDGE)
         return np.asarray(expit((np.log(p) - np.log1p(-p)) / temperature))
-    z = np.log(np.clip(probs, _EDGE, 1.0)) / temperature
-    z = np.exp(z - z.max(axis=1, keepdims=True))
-    return np.asarray(z / z.sum(axis=1, keepdims=True))
+    return np.asarray(softmax(np.log(np.clip(probs, _EDGE, 1.0)) / temperature, axis=1))
 
 
 def equal_entropy(probs: Float, wanted: float) -> float:

@@ -49,10 +49,7 @@ MAX_KEPT = 1_000_000
 """Cases above which an evaluation keeps its numbers but not a copy of the cases, and has no report."""
 
 CASE_FILES = ("run.json", "cases.parquet", "predictions.parquet", FACTS)
-RUN_FILES = (
-    *(*CASE_FILES, "results.csv", "comparison.csv"),
-    *("claims.json", "differences.csv"),
-)
+RUN_FILES = (*CASE_FILES, "results.csv", "comparison.csv", "claims.json", "differences.csv")
 CALIBRATE_FILES = ("predictions.csv", "calibrator.json")
 AUDIT_FILES = ("audit.json", "audit.csv", "decision.csv", "reliability.svg", "reliability.png")
 """Files of a run or audit: somebody else's of these names are refused before any work."""
@@ -121,18 +118,15 @@ def write_run(
     would be taken for this run's.
     """
     cell = evaluation.predictions
-    alone = evaluation.core["kind"] == "audit"
-    if title is None and alone:
-        title = f"Audit of {cell.dataset}"
-    elif title is None:
-        title = f"Comparison of {len(cell.methods)} methods on {cell.dataset}"
+    titles = {"audit": f"Audit of {cell.dataset}", "files": f"Comparison of {cell.dataset}"}
+    usual = f"Comparison of {len(cell.methods)} methods on {cell.dataset}"
     hashes = [str(audit.meta.get("data_sha256")) for audit in evaluation.audits.values()]
     if len(hashes) > 1:
         hashes = [hashlib.sha256("".join(hashes).encode()).hexdigest()]
     meta = run_meta(
         cell,
         kind=kind,
-        title=title,
+        title=title or titles.get(evaluation.core["kind"], usual),
         command=command,
         options={**(options or {}), "prevalence": evaluation.core["prevalence"]},
         notes=evaluation.notes if notes is None else notes,
@@ -156,7 +150,8 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
     """Tables and figures: of every audited method, and of several their comparison."""
     import pandas as pd
 
-    from scalecal.report.exporting import save_reliability
+    from scalecal.report.exporting import write_drawing
+    from scalecal.report.figures import reliability_row
 
     facts = evaluation.facts
     for method, audit in evaluation.audits.items():
@@ -165,9 +160,8 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
             ending = f"_{method.replace('/', '_')}"
         write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, method, audit)))
         write_csv(decision_frame(audit), folder / f"decision{ending}.csv")
-        save_reliability(
-            first_panels(facts, method), evaluation.core, folder / f"reliability{ending}"
-        )
+        sheet = reliability_row(first_panels(facts, method), facts)
+        write_drawing(sheet, folder / f"reliability{ending}")
     if evaluation.results is None:
         write_csv(evaluation.to_frame(), folder / "audit.csv")
         return
@@ -306,14 +300,14 @@ def cell_folders(folder: Path) -> list[Path]:
     return [place for place in places if all((place / name).is_file() for name in names)]
 
 
-def read_runs(folders: Sequence[str | Path]) -> list[Run]:
-    """Read run folders of any kind, with the facts of their cells."""
+def read_runs(folders: Sequence[str | Path], written: Mapping[str, Any] | None = None) -> list[Run]:
+    """Read run folders of any kind, with the facts of their cells; `written` as in `report_facts`."""
     if not folders:
         raise InputError("no run given: name at least one folder that a scalecal command wrote")
-    return [_read_run(Path(folder)) for folder in folders]
+    return [_read_run(Path(folder), written) for folder in folders]
 
 
-def _read_run(folder: Path, written: Mapping[str, Any] | None = None) -> Run:
+def _read_run(folder: Path, written: Mapping[str, Any] | None) -> Run:
     places = cell_folders(folder)
     if not places:
         raise InputError(
@@ -354,10 +348,7 @@ def report_facts(
 
     `written` are the facts of a single folder, where the command that wrote it still holds them.
     """
-    if written is not None:
-        (folder,) = folders
-        return joined([_read_run(Path(folder), written)])
-    return joined(read_runs(folders))
+    return joined(read_runs(folders, written))
 
 
 def joined(runs: Sequence[Run]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scalecal import metrics
 from scalecal.cases import BASELINE, Answers, Predictions, rows_of
-from scalecal.checks import Float, InputError, Int
+from scalecal.checks import Float, InputError, Int, LazyModule
 from scalecal.engines import Engine, Worker
 from scalecal.engines.local import InProcess
 from scalecal.evaluation.cells import reweighted
@@ -35,6 +35,8 @@ from scalecal.metrics.reweighting import Reweighted
 
 if TYPE_CHECKING:
     import pandas as pd
+else:
+    pd = LazyModule("pandas")
 
 RESULT_COLUMNS = ("dataset", "encoder", "method", "seed", "stratum", "metric", "value", "floor")
 
@@ -185,8 +187,6 @@ def score_cell(
     would show on average (for `ece` and `split_ece`), NaN where a metric has no floor. The uncalibrated
     method has further rows in each stratum: `null` and `p_null`.
     """
-    import pandas as pd
-
     if nulls is None and BASELINE in cell.methods and cell.stratum_names:
         nulls = draw_nulls(cell, BASELINE, n_bins=n_bins, n_resamples=n_resamples)
     lines: list[tuple[Any, ...]] = []
@@ -224,8 +224,6 @@ def _score_task(worker: Worker, cell: Predictions) -> pd.DataFrame:  # noqa: ARG
 
 def score_cells(cells: Sequence[Predictions], engine: Engine | None = None) -> pd.DataFrame:
     """Score several cells into one frame, on the workers of an engine, or here."""
-    import pandas as pd
-
     scored: dict[int, pd.DataFrame] = dict((engine or InProcess()).run(_score_task, cells))
     if not scored:
         return pd.DataFrame(columns=list(RESULT_COLUMNS))

@@ -17,7 +17,7 @@ probabilities in every cell: its size does not depend on the number of cases.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import lcm, sqrt
@@ -72,6 +72,7 @@ _END_CODE = int(np.float64(END).view(np.int64)) >> _SHIFT
 
 MAX_LAYERS = 1024
 MAX_READERS = 255
+_LAYERS = (MAX_LAYERS + 1, MAX_READERS + 1, MAX_READERS + 1, 2)
 
 
 @dataclass(frozen=True)
@@ -267,38 +268,27 @@ class Counts:
         codes: NDArray[np.integer] | None,
         part: slice,
     ) -> NDArray[np.intp]:
-        """Return the layer of each case of a block, adding those that are new.
-
-        Stratum, votes and label make one number each: a table of all numbers is faster than sorting.
-        """
-        key = y.astype(np.intp)
-        width = 1
-        if counts is not None:
-            readers = counts[part].sum(axis=1)
-            width = int(readers.max()) + 1
-            key += 2 * (readers * width + counts[part, 1])
+        """Return the layer of each case of a block, adding those that are new."""
+        stratum = readers = positive = np.zeros(len(y), dtype=np.intp)
         if codes is not None:
-            if codes[part].max() >= MAX_LAYERS:  # each has a layer: known before the table is made
+            stratum = codes[part].astype(np.intp) + 1
+            if stratum.max() > MAX_LAYERS:  # each stratum has a layer at least
                 raise _too_many()
-            key += 2 * width**2 * (codes[part].astype(np.intp) + 1)
-        present = np.flatnonzero(np.bincount(key))
-        rest, label = np.divmod(present, 2)
-        stratum, votes = np.divmod(rest, width**2)
-        readers, positive = np.divmod(votes, width)
-        keys = zip(stratum - 1, readers, positive, label, strict=True)
-        table = np.zeros(int(present[-1]) + 1, dtype=np.intp)
-        table[present] = self._numbers(Layer(*map(int, k)) for k in keys)
-        return table[key]
-
-    def _numbers(self, layers: Iterable[Layer]) -> list[int]:
-        numbers = [self.layers.setdefault(layer, len(self.layers)) for layer in layers]
+        if counts is not None:
+            readers, positive = counts[part].sum(axis=1), counts[part, 1]
+        columns = (stratum, readers, positive, y.astype(np.intp))
+        present, place = np.unique(np.ravel_multi_index(columns, _LAYERS), return_inverse=True)
+        numbers = []
+        for first, *others in zip(*np.unravel_index(present, _LAYERS), strict=True):
+            layer = Layer(int(first) - 1, *map(int, others))
+            numbers.append(self.layers.setdefault(layer, len(self.layers)))
         if len(self.layers) > MAX_LAYERS:
             raise _too_many()
         new = len(self.layers) - len(self.times)
         if new:
             self.times = np.concatenate([self.times, np.zeros((new, self.cells.count), np.int64)])
             self.losses = np.concatenate([self.losses, np.zeros((new, self.losses.shape[1]))])
-        return numbers
+        return np.array(numbers)[place]
 
     def predictions(
         self, strata: tuple[str, ...] = (), *, agreement: bool = False
@@ -578,16 +568,12 @@ def stream_file(
     )
     stream = StreamingAudit(n_bins=n_bins, n_resamples=n_resamples, seed=seed)
     for piece in file.pieces():
-        cases = piece.cases
-        own = piece.only
+        cases, own = piece.cases, piece.only
         stream.rho = own.rho
         if cases.n:
-            about: dict[str, Any] = {
-                "votes": cases.votes,
-                "p_reader": own.p_reader,
-                "strata": cases.strata,
-            }
-            stream.update(piece.y, own.p, **about)
+            stream.update(
+                piece.y, own.p, votes=cases.votes, p_reader=own.p_reader, strata=cases.strata
+            )
         if on_batch is not None:
             on_batch(cases.n)
     if stream.n == 0:

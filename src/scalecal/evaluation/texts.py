@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scalecal.checks import LazyModule
 from scalecal.evaluation import words
 from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.changes import VotedCurve, changed_metrics, compared_metrics
@@ -18,6 +19,8 @@ from scalecal.metrics.columns import Listing, chosen
 
 if TYPE_CHECKING:
     import pandas as pd
+else:
+    pd = LazyModule("pandas")
 
 WIDTH = 100
 """Columns of a terminal that tables keep to."""
@@ -235,8 +238,6 @@ def _audit_text(audit: Facts) -> str:
 
 def comparison_table(facts: Facts) -> pd.DataFrame:
     """One row per method: means over seeds, floors, paired changes, recovered share."""
-    import pandas as pd
-
     suffixes = {"overall": ""} | {stratum: f"_{stratum}" for stratum in facts["strata"]}
     lines = []
     for method in facts["methods"]:
@@ -298,14 +299,16 @@ def shown_table(facts: Facts) -> dict[str, list[str]]:
         out[f"{title} less softening's [95 %]"] = [change_text(c) for c in changes]
     shares = [facts["recovered"][method] for method in facts["methods"]]
     if any(share["share"] is not None for share in shares):
-        out["recovered"] = []
-        for share in shares:
-            text = "-"
-            if share["share"] is not None:
-                part, low, high = (100 * share[key] for key in ("share", "low", "high"))
-                text = f"{part:.0f} % [{low:.0f}, {high:.0f}]"
-            out["recovered"].append(text)
+        out["recovered"] = list(map(recovered_text, shares))
     return out
+
+
+def recovered_text(row: Row) -> str:
+    """Share of the gain that is recovered, with its interval."""
+    if not is_known(row["share"]):
+        return "-"
+    share, low, high = (f"{100 * row[key]:.0f}" for key in ("share", "low", "high"))
+    return f"{share} % [{low}, {high}]"
 
 
 def comparison_text(facts: Facts) -> str:
@@ -401,8 +404,6 @@ def differences_text(facts: Mapping[str, Any]) -> str:
 
 def tidy_results(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFrame:
     """Results of every method, then those by number of voted cases; 0 is `panel-published`."""
-    import pandas as pd
-
     tidy = results.drop(columns=["dataset", "encoder"])
     published = tidy["method"] == PUBLISHED
     tidy["voted"] = pd.Series(pd.NA, tidy.index, dtype="Int64").mask(published, 0)
@@ -417,8 +418,6 @@ def tidy_results(results: pd.DataFrame, voted: VotedCurve | None) -> pd.DataFram
 
 def mean_results(cells: Sequence[Facts]) -> pd.DataFrame:
     """Tidy means over seeds of these cells, as their facts hold them."""
-    import pandas as pd
-
     lines = []
     for cell in cells:
         for row in cell["rows"]:

@@ -60,6 +60,14 @@ GLOSSES = {
 """Kind of part -> name -> what it is. Votes judge strata of predicted difficulty: by the model's own
 probability, or foreseen by p_split."""
 
+KINDS = {
+    "over": "over-confident",
+    "under": "under-confident",
+    "high": "too high",
+    "low": "too low",
+}
+"""Kind of an error -> the word for it."""
+
 NOUNS = {"votes": "cases", "agreement": "agreement"}
 """Kind of part -> what follows its name."""
 
@@ -123,15 +131,13 @@ def _averages(row: Row) -> str:
 def _error(audit: Facts) -> str:
     """What is wrong over all cases, as a clause."""
     row, kind = audit["rows"][0], audit["judgement"]["kind"]
-    if kind == "over":
-        return f"It is over-confident: {_averages(row)}"
-    if kind == "under":
-        return f"It is under-confident: {_averages(row)}"
+    if kind in ("over", "under"):
+        return f"It is {KINDS[kind]}: {_averages(row)}"
     if kind:
         classes = audit["meta"]["classes"]
         positive = "positive" if len(classes) == 2 and classes[1] == "1" else classes[-1]
         return (
-            f"Its probabilities are too {kind}: on average it expects {percent(row['mean_p'])} "
+            f"Its probabilities are {KINDS[kind]}: on average it expects {percent(row['mean_p'])} "
             f"{positive}, where {percent(row['prevalence'])} are"
         )
     return "Its probabilities deviate from the labels, in no consistent direction"
@@ -253,10 +259,8 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
     if is_known(shown["floor"]):
         text += f"; a calibrated model would show {points(shown['floor'])} by chance"
     if judged["badge"] == "attention":
-        ways = {"over": ": over-confident", "under": ": under-confident"}
-        ways |= {"high": ": too high", "low": ": too low", "": ""}
         if judged["overall"]:
-            heading = f"No{ways[judged['kind']]}"
+            heading = ": ".join(["No", *filter(None, [KINDS.get(judged["kind"])])])
         elif judged["reader"]:
             heading = "Not for single readers"
             text += ". No test against the labels finds an error"
@@ -529,9 +533,7 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
             used.setdefault(own["method"], []).append(whose)
             text = f"use {_named(facts, own)}: {_gain(own)}{_price(facts, own)}."
         elif own["method"] == base or own["low"] is not None:
-            text = (
-                f"none of the candidates ({own['tried']}) improves significantly on the baseline ({base})."
-            )
+            text = f"none of the candidates ({own['tried']}) improves significantly on the baseline ({base})."
         else:
             text = f"no candidate can be judged: too few {facts['resampled']}."
         parts.append(f"For {whose}, {text}")
@@ -782,8 +784,6 @@ def _whole_difference(model: str, first: str, rows: Sequence[Row]) -> str:
         return f"There are too few cases or groups to distinguish {model} from {first}."
     clear = [row for row in rows if row["p_holm"] < LEVEL]
     unclear = listed([METRICS[row["metric"]].name for row in rows if row["p_holm"] >= LEVEL], "or")
-    if all(row["low"] == row["high"] == 0 for row in rows):
-        return f"{model} does not differ from {first} in {unclear}."
     if not clear:
         return f"{model} does not clearly differ from {first} in {unclear}."
     parts = [_difference(clear[0], f" than {first},"), *map(_difference, clear[1:])]
@@ -898,7 +898,10 @@ def tally(cells: Sequence[Facts]) -> dict[str, Any]:
         named[cell["verdict"]["badge"]].append(cell["name"])
         beyond_chance = beyond_chance or (cell["verdict"]["badge"] == "attention" and p < LEVEL)
     counts = {badge: len(names) for badge, names in named.items()}
-    parts = [f"{count} {BADGES[badge].lower()}" for badge, count in counts.items() if count]
+    parts = []
+    for badge, count in counts.items():
+        if count:
+            parts.append(f"{count} {BADGES[badge].lower()}")
     headline = f"Of {len(cells)} models: {', '.join(parts)}"
     if 0 < counts["attention"] <= 3:
         headline += f"; attention for {listed(named['attention'])}"

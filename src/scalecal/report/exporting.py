@@ -40,7 +40,7 @@ def export(runs: Sequence[str | Path] | str | Path, out: str | Path) -> list[Pat
     names: list[str] = []
     with output_folder(out, kind="report", inputs=runs) as folder:
         for name, sheet in draw_all(facts).items():
-            _write_drawing(sheet, folder / name)
+            write_drawing(sheet, folder / name)
             names += [f"{name}.svg", f"{name}.png"]
         for name, table in table_all(facts, mean_results(facts["cells"])).items():
             for suffix, text in TABLES.items():
@@ -57,22 +57,11 @@ TABLES: dict[str, Callable[[pd.DataFrame], str]] = {
 """Suffix of a file -> table to its text."""
 
 
-def _write_drawing(sheet: Drawing, stem: Path) -> None:
+def write_drawing(sheet: Drawing, stem: Path) -> None:
+    """Write a drawing as ``stem.svg`` and ``stem.png``."""
     # Not `with_suffix`: the name of a method may hold a dot.
     write_text(stem.with_name(f"{stem.name}.svg"), sheet.file_svg())
     sheet.save_png(stem.with_name(f"{stem.name}.png"))
-
-
-def save_reliability(panels: Sequence[Row], facts: Row, stem: Path) -> None:
-    """Write the reliability diagrams of one method as ``stem.svg`` and ``stem.png``."""
-    sheet = figures.reliability_row(
-        panels,
-        agreement=facts["agreement"],
-        event=facts["event"],
-        role="accent",
-        heading="Reliability",
-    )
-    _write_drawing(sheet, stem)
 
 
 def draw_all(facts: Row) -> dict[str, Drawing]:

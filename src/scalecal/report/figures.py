@@ -13,6 +13,7 @@ import numpy as np
 
 from scalecal.evaluation.cells import PUBLISHED, READS, VOTED
 from scalecal.evaluation.judging import JUDGES
+from scalecal.evaluation.texts import recovered_text
 from scalecal.evaluation.words import judge_of, recommended_methods, row_of, softening_remark
 from scalecal.io.text import change_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
@@ -239,7 +240,7 @@ def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawi
 
 
 def reliability_row(
-    panels: Sequence[Row], *, agreement: bool, event: str, role: str, heading: str
+    panels: Sequence[Row], facts: Row, *, role: str = "accent", heading: str = "Reliability"
 ) -> Drawing:
     """Draw such diagrams side by side, each with its heading: for files, and for `Evaluation.plot`."""
     width = PANEL_WIDTH * max(1, len(panels))
@@ -247,12 +248,12 @@ def reliability_row(
     sheet.text(PANEL_LEFT, 18, heading, size=13, fill="ink", bold=True)
     for j, panel in enumerate(panels):
         x = PANEL_LEFT + j * PANEL_WIDTH
-        title = f"{stratum_title(panel['stratum'], agreement)}, n = {panel['n']:,}"
+        title = f"{stratum_title(panel['stratum'], facts['agreement'])}, n = {panel['n']:,}"
         if "votes" in panel:
             title = f"{panel['votes']:,} votes, n = {panel['n']:,}"
         sheet.text(x, 40, title, size=12, fill="ink")
         sheet.text(x, 55, f"ECE {number(panel['ece'])}, null {number(calibrated(panel))}")
-        _draw_panel(sheet, panel, event, role, x, 72)
+        _draw_panel(sheet, panel, facts["event"], role, x, 72)
     return sheet
 
 
@@ -263,14 +264,8 @@ def reliability_rows(cell: Row) -> list[Figure]:
         for method, panels in cell[kind].items():
             if not panels:
                 continue
-            heading = f"{cell['name']}: {method}"
-            drawn = reliability_row(
-                panels,
-                agreement=cell["agreement"],
-                event=cell["event"],
-                role=role_of(method, cell["baseline"]),
-                heading=heading,
-            )
+            heading, role = f"{cell['name']}: {method}", role_of(method, cell["baseline"])
+            drawn = reliability_row(panels, cell, role=role, heading=heading)
             out.append(Figure((kind, method), heading, drawn, {}))
     return out
 
@@ -563,14 +558,6 @@ def voted_name(point: Row) -> str:
     if point["reads"] == "all":
         return "all training votes"
     return f"{point['voted']:,} cases {READS[point['reads']]}"
-
-
-def recovered_text(row: Row) -> str:
-    """Share of the gain that is recovered, with its interval."""
-    if not is_known(row["share"]):
-        return "-"
-    share, low, high = (f"{100 * row[key]:.0f}" for key in ("share", "low", "high"))
-    return f"{share} % ({low} to {high})"
 
 
 def voted_plots(cell: Row) -> list[Figure]:

@@ -166,7 +166,7 @@ def _votes_view(cell: Row) -> View | None:
     kappa = []
     for row in cell["kappa_sensitivity"] or ():
         numbers = [number(row["kappa"], 2), number(row["rho"], 2), number(row["vote_nll"], 4)]
-        kappa.append([*numbers, figures.recovered_text(row)])
+        kappa.append([*numbers, texts.recovered_text(row)])
     return {
         "voted": cell["paragraphs"]["voted"],
         "kappa": cell["paragraphs"].get("kappa", ""),
@@ -627,14 +627,8 @@ def _shortened(cell: Mapping[str, Any], max_cases: int) -> dict[str, Any]:
 
 def audit_drawing(evaluation: Evaluation) -> Drawing:
     """Return the reliability diagrams of an audit in a row, for `Evaluation.plot`."""
-    audit = evaluation.audit
-    return figures.reliability_row(
-        first_panels(evaluation.diagrams, evaluation.core["judged"]),
-        agreement=audit.meta["strata"] == "agreement",
-        event=audit.meta["event"],
-        role="accent",
-        heading="Reliability",
-    )
+    core = evaluation.core
+    return figures.reliability_row(first_panels(evaluation.diagrams, core["judged"]), core)
 
 
 def audit_html(evaluation: Evaluation) -> str:
@@ -642,25 +636,24 @@ def audit_html(evaluation: Evaluation) -> str:
 
     It brings its own colours, light and dark, and touches nothing outside itself, as a notebook wants it.
     """
-    audit = evaluation.audit
-    agreement = audit.meta["strata"] == "agreement"
+    audit, core = evaluation.audit, evaluation.core
     panels = []
-    for panel in first_panels(evaluation.diagrams, evaluation.core["judged"]):
-        title = figures.stratum_title(panel["stratum"], agreement)
+    for panel in first_panels(evaluation.diagrams, core["judged"]):
+        title = stratum_title(panel["stratum"], core["agreement"])
         if "votes" in panel:
             title = "one reader’s vote"
-        sheet = figures.reliability_panel(
-            panel, title=title, event=audit.meta["event"], role="accent"
-        )
+        sheet = figures.reliability_panel(panel, title=title, event=core["event"], role="accent")
         panels.append({**panel, "title": title, "said": error_text(panel), "svg": svg(sheet)})
     colours = asset("shared.css").replace(":root", ".scalecal").replace("\n.", "\n.scalecal .")
     return str(
         template("fragment.html").render(
             verdict=evaluation.verdict,
-            paragraphs=evaluation.core["paragraphs"].values(),
+            paragraphs=core["paragraphs"].values(),
             css=colours + asset("fragment.css"),
             panels=panels,
-            table=audit_table("The audit in numbers", audit.shown_rows, agreement=agreement),
+            table=audit_table(
+                "The audit in numbers", audit.shown_rows, agreement=core["agreement"]
+            ),
             notes=audit.shown_notes,
         )
     )
