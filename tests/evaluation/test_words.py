@@ -112,8 +112,8 @@ def voted_audit(*, reader, n_raters=(7,), **change):
 def test_what_votes_say_of_a_readers_probability(change, kind):
     text = vote_paragraph(voted_audit(reader=True, **change))
     start = (
-        "On the readers' 700 votes the vote NLL is 0.500; for votes drawn from these probabilities it would be "
-        "0.490: "
+        "On the readers' 700 votes the vote NLL is 0.500; for votes drawn from these probabilities it "
+        "would be 0.490: "
     )
     assert text.startswith(start)
     assert kind in text

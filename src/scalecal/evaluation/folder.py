@@ -150,8 +150,7 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
     """Tables and figures: of every audited method, and of several their comparison."""
     import pandas as pd
 
-    from scalecal.report.exporting import write_drawing
-    from scalecal.report.figures import reliability_row
+    from scalecal.report.exporting import write_reliability
 
     facts = evaluation.facts
     for method, audit in evaluation.audits.items():
@@ -160,8 +159,7 @@ def _write_tables(folder: Path, evaluation: Evaluation) -> None:
             ending = f"_{method.replace('/', '_')}"
         write_json(folder / f"audit{ending}.json", plain(extract(evaluation.core, method, audit)))
         write_csv(decision_frame(audit), folder / f"decision{ending}.csv")
-        sheet = reliability_row(first_panels(facts, method), facts)
-        write_drawing(sheet, folder / f"reliability{ending}")
+        write_reliability(first_panels(facts, method), facts, folder / f"reliability{ending}")
     if evaluation.results is None:
         write_csv(evaluation.to_frame(), folder / "audit.csv")
         return

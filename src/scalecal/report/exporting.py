@@ -64,6 +64,11 @@ def write_drawing(sheet: Drawing, stem: Path) -> None:
     sheet.save_png(stem.with_name(f"{stem.name}.png"))
 
 
+def write_reliability(panels: Sequence[Row], facts: Row, stem: Path) -> None:
+    """Write the reliability diagrams of one method as ``stem.svg`` and ``stem.png``."""
+    write_drawing(figures.reliability_row(panels, facts), stem)
+
+
 def draw_all(facts: Row) -> dict[str, Drawing]:
     """Every figure of a report by file name."""
     drawings: dict[str, Drawing] = {}
