@@ -233,7 +233,7 @@ def test_stored_facts_are_read_and_those_of_other_files_are_refused(features, tm
     write_file(out / "facts.json", json.dumps(marked), kind="compare")
     assert "as stored" in write_report([out], tmp_path / "page.html").read_text()
     (out / "facts.json").write_text(json.dumps({**marked, "edited": True}))
-    with pytest.raises(InputError, match="was changed since it was written"):
+    with pytest.raises(InputError, match="were changed since scalecal wrote them"):
         write_report([out], tmp_path / "page.html")
     (out / "facts.json").unlink()
     write_file(out / "facts.json", written, kind="compare")

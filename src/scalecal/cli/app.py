@@ -467,7 +467,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
 
 
 REPLACED = {
-    "view": "scalecal report [RUN] --open",
+    "view": "scalecal report RUN --open",
     "methods": "scalecal list methods",
     "encoders": "scalecal list encoders",
     "datasets": "scalecal list datasets",
@@ -508,8 +508,13 @@ def _check_arguments(arguments: Sequence[str]) -> None:
         if arguments[:1] != [name] or "\0".join(["", *options, ""]) not in line:
             continue
         if old in REPLACED:
-            raise InputError(f"{old} was replaced: use {REPLACED[old]}")
+            spelling = REPLACED[old]
+            runs = [argument for argument in arguments[1:] if not argument.startswith("-")]
+            if runs:
+                spelling = spelling.replace("RUN", shlex.join(runs))
+            raise InputError(f"{old} was replaced: use {spelling}")
         raise InputError(f"{old} was removed: {REMOVED[old]}")
+    replaced = []
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         try:
             os.fsencode(argument)
@@ -524,7 +529,9 @@ def _check_arguments(arguments: Sequence[str]) -> None:
         elif role is not None:
             new = column_option(role, value or following)
         if new is not None:
-            raise InputError(f"{option} was replaced: use {new}")
+            replaced.append(f"{option} was replaced: use {new}")
+    if replaced:
+        raise InputError("; ".join(replaced))
 
 
 def main() -> None:

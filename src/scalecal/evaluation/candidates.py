@@ -167,7 +167,7 @@ class Material:
                 continue
             answers[name] = made
             # The logits of 0 and 1 are finite, so that they would not come back as they were.
-            if isinstance(getattr(calibrator, "label", calibrator), Identity):
+            if keeps_p(calibrator):
                 answers[name] = replace(made, p=self.p)
         return answers, rho, failed
 
@@ -179,13 +179,18 @@ class Material:
         """What a candidate does, in a phrase."""
         text = name
         if name == READER_ONLY:
-            text = "p as it is"
+            text = "p unchanged"
         elif name in candidates():
             text = candidates()[name].tried_as
-        from_what = {"votes": "the votes", "published": "kappa"}.get(self.source or "")
-        if from_what and name != "panel":
-            text += f", and a reader probability from {from_what}"
+        from_what = {"votes": "fitted to the votes", "published": "derived from kappa"}
+        if self.source is not None and name != "panel":
+            text += f", and a reader probability {from_what[self.source]}"
         return f"{text}, fitted on the other folds' cases"
+
+
+def keeps_p(calibrator: Calibrator) -> bool:
+    """Whether a calibrator leaves the label's probability as it is."""
+    return isinstance(getattr(calibrator, "label", calibrator), Identity)
 
 
 def labels_tried(data: Material, method: str) -> dict[str, Calibrator]:

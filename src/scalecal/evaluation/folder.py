@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from scalecal import __version__
-from scalecal.checks import InputError, in_file
+from scalecal.checks import InputError
 from scalecal.evaluation import words
 from scalecal.evaluation.cells import read_cell, read_meta, write_cell
 from scalecal.evaluation.evaluations import Evaluation, evaluate, extract
@@ -241,7 +241,8 @@ def read_facts(folder: str | Path) -> dict[str, Any]:
     check_document(file, facts, _Facts)
     if not is_own(file) or head.made_from != _hashes(folder):
         raise OutdatedFactsError(
-            f"{file} was changed since it was written, or the cases beside it. {_rewrite(folder)}"
+            f"{file}, or the cases beside it, were changed since scalecal wrote them. Move the folder away "
+            f"first. {_rewrite(folder)}"
         )
     return facts
 
@@ -316,8 +317,7 @@ def _read_run(folder: Path, written: Mapping[str, Any] | None) -> Run:
         facts = {folder: dict(written)}
     else:
         # Facts of another version are refused first, in a line that names the command.
-        with in_file(str(folder)):
-            facts = {place: read_facts(place) for place in places}
+        facts = {place: read_facts(place) for place in places}
     metas = {place: read_meta(place) for place in places}
     # Data with strata first: they are what a reader comes for.
     places.sort(key=lambda place: not facts[place]["strata"])

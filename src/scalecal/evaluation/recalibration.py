@@ -36,7 +36,7 @@ from scalecal.checks import (
     check_probs,
 )
 from scalecal.evaluation.audits import Audit, cases_of
-from scalecal.evaluation.candidates import NOTHING, Material, labels_tried
+from scalecal.evaluation.candidates import NOTHING, Material, keeps_p, labels_tried
 from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.evaluation.judging import lowest
 from scalecal.io.boundary import parse_document, read_document
@@ -112,6 +112,9 @@ class Recalibrator:
         if isinstance(self.calibrator, PanelCalibrator):
             sizes = predictions.cases.panel_sizes(self.calibrator.panel_.panel_size)
         made = answers_of(self.calibrator, as_logits(own.p), n_raters=sizes)
+        # By way of the logits p would change by rounding, which a paired test takes for a change.
+        if keeps_p(self.calibrator):
+            made = replace(made, p=own.p)
         return replace(predictions, answers={key: _recalibrated(own, made)})
 
     def panel_sizes(self, cases: Cases) -> Int | None:
@@ -413,8 +416,8 @@ def calibrate_predictions(
     words = {name: data.words(name) for name in answers if name != BASELINE}
     if method == AUTO:
         words[AUTO] = (
-            f"the candidate with the lowest cross-fitted log loss, chosen anew for each of {n_folds} folds "
-            "from the others"
+            f"the candidate with the lowest cross-fitted log loss, chosen separately for each of {n_folds} "
+            "folds by the cases of the other folds"
         )
     about = {
         "after": after,

@@ -19,7 +19,7 @@ from scalecal.checks import Float, Int
 from scalecal.inference.units import Units, standard_errors, unit_interval
 from scalecal.metrics import METRICS
 from scalecal.metrics.arguments import Sample
-from scalecal.metrics.binning import bin_index, width_binner
+from scalecal.metrics.binning import bin_index, mean_product, width_binner
 from scalecal.metrics.grouping import MIN_GROUPS, too_few
 
 TESTS = ("cox", "kuiper", "spiegelhalter", "consistency")
@@ -159,7 +159,7 @@ def debiased_interval(
     In each bin of equal mass, the mean product of the residuals of two different cases; with groups,
     of two cases of different groups, since residuals of one patient go together. With S, n the sums
     of residuals and cases of a bin, and s, m those of one group in it, that is
-    sum_b (n_b / N) (S_b^2 - sum s^2) / (n_b^2 - sum m^2): without groups, `metrics.debiased_error`.
+    sum_b (n_b / N) (S_b^2 - sum s^2) / (n_b^2 - sum m^2), the metric `debiased_error` of `METRICS`.
     Of cases with importance weights s and m are those of a unit.
     The interval is by the jackknife over units. Where the model is calibrated the jackknife
     overstates the variance of such a statistic (by about two), so the interval errs on the wide side.
@@ -190,24 +190,15 @@ def debiased_interval(
         own = whole.total(np.bincount(part, residual).astype(np.float64) ** 2, cell[row], n_bins)
         pairs = whole.total(np.bincount(part).astype(np.float64) ** 2, cell[row], n_bins)
     sums = (first, own, size, pairs)
-    value = _pair_product(*(s.sum(axis=0) for s in sums))
+    value = mean_product(*(s.sum(axis=0) for s in sums))
     present = size.sum(axis=1) > 0
     count = int(present.sum())
-    without = _pair_product(*(s.sum(axis=0) - s[present] for s in sums))
+    without = mean_product(*(s.sum(axis=0) - s[present] for s in sums))
     if count < MIN_GROUPS or not np.isfinite(without).all():
         return float(value), float("nan"), float("nan")
     spread = float(np.sqrt(((without - without.mean()) ** 2).sum()))
     half = (count - 1) / count * spread * standard_errors(size.sum(axis=1))
     return float(value), float(value) - half, float(value) + half
-
-
-def _pair_product(first: Float, own: Float, size: Float, pairs: Float) -> Float:
-    """Mean product of residuals of different cases (or groups) in one bin, averaged over bins."""
-    free = size**2 - pairs
-    used = free > 1e-12 * size**2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        product = np.where(used, size * (first**2 - own) / free, 0.0)
-        return np.asarray(product.sum(axis=-1) / np.where(used, size, 0.0).sum(axis=-1))
 
 
 def score(

@@ -118,7 +118,10 @@ def _headline(audit: Facts) -> str:
         few = "too few cases, or probabilities too extreme, for any test"
         return f"There is no verdict: {row.get('reason') or few}."
     if judged["hint"]:
-        return "There are signs of an error, but they may be due to chance: two kinds of tests were made."
+        return (
+            "There are signs of an error, but they do not remain significant after correction for multiple "
+            "tests."
+        )
     return f"Too few cases for a verdict: no error was found, but {_possible(audit)}."
 
 
@@ -138,7 +141,7 @@ def _error(audit: Facts) -> str:
         positive = "positive" if len(classes) == 2 and classes[1] == "1" else classes[-1]
         return (
             f"Its probabilities are {KINDS[kind]}: on average it expects {percent(row['mean_p'])} "
-            f"{positive}, where {percent(row['prevalence'])} are"
+            f"{positive}, but {percent(row['prevalence'])} are observed"
         )
     return "Its probabilities deviate from the labels, in no consistent direction"
 
@@ -478,7 +481,9 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
     named = f"{_named(facts, own)}: {_gain(own)}"
     if about["chosen"] in NOTHING:
         heading, text = "Leave p as it is", _none_better(own)
-        if about["method"] != "auto":
+        if "n_folds" not in about:
+            text = "The calibrator, which was fitted to other cases, does not change p."
+        elif about["method"] != "auto":
             text = "This method was requested."
     elif own["difference"] >= 0:
         heading = "Keep the original probabilities"
@@ -494,7 +499,7 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
         text += f" The recalibrated probabilities come from {named}."
     gains = facts["recommended"]["p_reader"]
     if gains is not None and gains["method"] != BASELINE:
-        text += f" p_reader is judged by votes: {_gain(gains)}."
+        text += f" For p_reader, {_gain(gains)}."
     after = facts["audits"][facts["judged"]]["judgement"]
     if after["reader"] and not after["overall"]:
         text += f" {_READER_ERROR}"

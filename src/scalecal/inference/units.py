@@ -29,6 +29,7 @@ from scalecal.metrics.grouping import MAX_UNITS, MIN_GROUPS, pooled, read_groups
 from scalecal.metrics.reweighting import ClassWeights
 
 NORMAL_95 = 1.959963984540054
+ROUNDING = 1e-12  # of a share that is a sum over cases
 """Standard errors to either side of a normal 95 % interval."""
 
 
@@ -300,11 +301,12 @@ def unit_interval(
     count = int((size > 0).sum())
     if not np.isfinite(value) or np.isnan(standard_errors(size)):
         return float("nan"), float("nan")
-    if scale == "logit" and not 0.0 < value < 1.0:
+    # A sum over cases may miss 0 or 1 by rounding, in either direction.
+    if scale == "logit" and not ROUNDING < value < 1.0 - ROUNDING:
         if worth is None:
             worth = count
         end = 1.0 / (1.0 + standard_errors(size) ** 2 / worth)
-        if value >= 1.0:
+        if value > 0.5:
             return end, 1.0
         return 0.0, 1.0 - end
     second, fourth = float((parts**2).sum()), float((parts**4).sum())

@@ -924,7 +924,10 @@ def _common_table(
         taken[name] = replace(table, table=table.table.take(rows[name]))
         if len(table) > n:
             fewer.append(f"{len(table) - n:,} of {len(table):,} of {name}")
-    note = f"{n:,} cases are in all {len(tables)} files, joined by id"
+    every = f"all {len(tables)}"
+    if len(tables) == 2:
+        every = "both"
+    note = f"{n:,} cases are in {every} files, joined by id"
     if fewer:
         note += f"; the others were left out: {', '.join(fewer)}"
     joined, notes = _overlay(taken)

@@ -291,25 +291,49 @@ def debiased_error(
 
 
 def debiased(sample: Sample) -> float:
-    """`debiased_error` in bins of equal mass; NaN where weights do not count cases."""
+    """`debiased_error` in bins of equal mass; NaN where weights do not count cases.
+
+    With groups the two cases of a product are of different groups, since residuals of one patient go
+    together.
+    """
     if sample.importance:
         return float("nan")
     event, n_bins = sample.event, sample.n_bins
-    return pair_product(event, binner(event.p, n_bins, "mass", event.weights), n_bins)
+    index = binner(event.p, n_bins, "mass", event.weights)
+    if sample.groups is None:
+        return pair_product(event, index, n_bins)
+    # Cases of one group and bin count as one, with the sum of their residuals.
+    _, row, part = np.unique(
+        sample.groups * n_bins + index(event.p), return_index=True, return_inverse=True
+    )
+    residual = np.bincount(part, event.p - event.y)
+    count = np.bincount(part).astype(np.float64)
+    cell = index(event.p[row])
+    first, size = np.bincount(cell, residual, n_bins), np.bincount(cell, count, n_bins)
+    own, pairs = np.bincount(cell, residual**2, n_bins), np.bincount(cell, count**2, n_bins)
+    return float(mean_product(first, own, size, pairs))
 
 
 def pair_product(event: Sample, index: Binner, n_bins: int) -> float:
     """Mean product of the residuals of two different cases of a bin, averaged over the bins."""
-    weight, first, second = bin_sums(
+    size, first, own = bin_sums(
         event, index, n_bins, lambda y, p: [np.ones_like(p), p - y, (p - y) ** 2]
     )
-    pairs = weight**2 - weight
+    return float(mean_product(first, own, size, size))
+
+
+def mean_product(first: Float, own: Float, size: Float, pairs: Float) -> Float:
+    """Mean product of residuals of different cases (or groups) in one bin, averaged over bins.
+
+    Of each bin, on the last axis: the sums of residuals and of cases, and those of the squares of what
+    one case (or group) adds to either.
+    """
+    free = size**2 - pairs
     # A bin with one case has no pair; what is left of it after rounding must not count.
-    used = pairs > 1e-12 * weight**2
-    if not used.any():
-        return float("nan")
-    product = (first[used] ** 2 - second[used]) / pairs[used]
-    return float(weight[used] @ product / weight[used].sum())
+    used = free > 1e-12 * size**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        product = np.where(used, size * (first**2 - own) / free, 0.0)
+        return np.asarray(product.sum(axis=-1) / np.where(used, size, 0.0).sum(axis=-1))
 
 
 def smece(y: ArrayLike, probs: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float:

@@ -326,7 +326,7 @@ def _draw_strip(frame: Frame, row: Row, role: str) -> None:
     frame.sheet.circle(frame.x(row["ece"]), y, 4.2, fill=role, stroke="paper", tip=strip_tip(row))
 
 
-# What it means for the work: referral and decision curves
+# In practice: referral and decision curves
 
 CURVE_WIDTH = {"before": 4.0, "accent": 1.6}
 """The order of confidence is often the same before and after: lines of two widths both show."""
@@ -435,7 +435,7 @@ def _decision(cell: Row, panel: Row) -> Figure:
         for row in method["table"]:
             tip = (
                 f"{method['method']}, threshold {share_text(row['threshold'])}: net benefit "
-                f"{interval_text(row, 'net_benefit')}, less the better of treating all and none "
+                f"{interval_text(row, 'net_benefit')}, minus the better of treating all and treating none "
                 f"{interval_text(row, 'gain')}"
             )
             dots.append((row["threshold"], row["net_benefit"], tip))

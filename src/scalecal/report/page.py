@@ -245,7 +245,7 @@ def _dots(count: int, total: int, words: str) -> Markup:
     return svg(sheet)
 
 
-# For the work
+# In practice
 
 
 def _work_view(cell: Row) -> View:
@@ -275,7 +275,7 @@ PANELS = [
     Panel("methods", "Methods", _methods_view, "methods.html"),
     Panel("votes", "Votes", _votes_view, "votes.html"),
     Panel("cases", "Cases", _cases_view, "cases.html"),
-    Panel("work", "For the work", _work_view, "work.html"),
+    Panel("work", "In practice", _work_view, "work.html"),
 ]
 """Sections of the page that show each model's facts, in their order."""
 
