@@ -276,8 +276,9 @@ class Counts:
                 raise _too_many()
         if counts is not None:
             readers, positive = counts[part].sum(axis=1), counts[part, 1]
-        columns = (stratum, readers, positive, y.astype(np.intp))
-        present, place = np.unique(np.ravel_multi_index(columns, _LAYERS), return_inverse=True)
+        # One number for each combination: rows of several columns take far longer to sort.
+        key = np.ravel_multi_index((stratum, readers, positive, y.astype(np.intp)), _LAYERS)
+        present, place = np.unique(key, return_inverse=True)
         numbers = []
         for first, *others in zip(*np.unravel_index(present, _LAYERS), strict=True):
             layer = Layer(int(first) - 1, *map(int, others))

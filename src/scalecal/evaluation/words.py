@@ -263,7 +263,9 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
         text += f"; a calibrated model would show {points(shown['floor'])} by chance"
     if judged["badge"] == "attention":
         if judged["overall"]:
-            heading = ": ".join(["No", *filter(None, [KINDS.get(judged["kind"])])])
+            heading = "No"
+            if judged["kind"]:
+                heading += f": {KINDS[judged['kind']]}"
         elif judged["reader"]:
             heading = "Not for single readers"
             text += ". No test against the labels finds an error"
