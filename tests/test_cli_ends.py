@@ -165,7 +165,7 @@ def test_the_message_of_a_limit_names_the_variable_that_raises_it(monkeypatch):
 @pytest.mark.parametrize(
     ("line", "new"),
     [
-        (("view",), "use scalecal report RUN --open"),
+        (("view",), "use scalecal report [RUN] --open"),
         (("view", "runs/my audit"), "use scalecal report 'runs/my audit' --open"),
         (("methods",), "use scalecal list methods"),
         (("encoders", "--verbose"), "use scalecal list encoders"),

@@ -31,6 +31,7 @@ from scalecal.evaluation.evaluations import evaluate_alone
 from scalecal.evaluation.recalibration import calibrate_predictions
 from scalecal.evaluation.stream import stream_file
 from scalecal.evaluation.words import NOTHING
+from scalecal.metrics import METRICS
 from scalecal.report import audit_page
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -255,6 +256,89 @@ def study(*, n=600, slope=1.0, shift=0.0, voted=True, groups=False, seed=0, m=7)
     return Predictions.single(cases.stratified(), expit(slope * logit(majority) + shift))
 
 
+def overall(said: Said) -> dict[str, dict[str, float]]:
+    """Method -> its numbers over all cases, as tables and page have them."""
+    rows = json.loads((said.out / "facts.json").read_text())["rows"]
+    return {row["method"]: row for row in rows if row["stratum"] == "overall"}
+
+
+def test_a_tried_calibrator_has_the_numbers_of_calibrate(commands):
+    named = method_of(advice(commands["audit"].stdout))
+    tried, made = (overall(commands[name])[named] for name in ("audit", "calibrate"))
+    # Both answers: the reader probability that calibrate adds is judged by the votes in both.
+    for metric in ("nll", "vote_nll", "ece"):
+        assert tried[metric] == pytest.approx(made[metric], rel=1e-9)
+
+
+def test_sentences_after_calibrate_state_the_row_of_what_is_after(commands):
+    facts = json.loads((commands["calibrate"].out / "facts.json").read_text())
+    assert facts["judged"] == "auto"
+    error = 100 * overall(commands["calibrate"])["auto"]["ece"]
+    assert f"(ECE) is {error:.0f} points" in facts["lead"][0]["text"]
+    # The table of the page's audit is of the same answers.
+    page = (commands["calibrate"].out / "report.html").read_text()
+    assert f"Audit of {facts['name']}: auto" in page
+
+
+def test_sentences_on_several_seeds_state_the_means_of_the_table(commands):
+    facts = json.loads((commands["compare"].out / "facts.json").read_text())
+    mean = overall(commands["compare"])[facts["judged"]]["vote_nll"]
+    assert (
+        f"The mean vote NLL of {facts['n_seeds']} seeds is {mean:.3f}" in commands["compare"].stdout
+    )
+
+
+@pytest.mark.parametrize("name", ["audit", "calibrate", "audit of two files"])
+def test_one_number_for_one_quantity(commands, name):
+    facts = json.loads((commands[name].out / "facts.json").read_text())
+    for method, audit in facts["audits"].items():
+        rows = {r["stratum"]: r for r in facts["rows"] if r["method"] == method}
+        for row in audit["rows"]:
+            for metric in METRICS:
+                found = [each.get(metric) for each in (row, rows.get(row["name"], {}))]
+                if None not in found:
+                    assert found[0] == pytest.approx(found[1], rel=1e-9, abs=1e-12), metric
+
+
+def test_what_was_recalibrated_is_not_sent_back(commands):
+    said = advice(commands["audit of the recalibrated"].stdout)
+    assert "--method" not in said
+    assert not said.startswith("What to do? Do not rely on its probabilities")
+
+
+def test_a_calibrator_that_harms_is_not_recommended(tmp_path):
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.02, 0.98, size=2000)
+    label = (rng.random(2000) < p).astype(int)
+    for name, of in (("sure", expit(3 * logit(p))), ("calibrated", p)):
+        pd.DataFrame({"p": of, "label": label}).to_csv(tmp_path / f"{name}.csv", index=False)
+    run("calibrate", tmp_path / "sure.csv", *FEW, "--out", tmp_path / "made")
+    saved = tmp_path / "made" / "calibrator.json"
+    said = advice(run("calibrate", tmp_path / "calibrated.csv", "--apply", saved, *FEW))
+    assert said.startswith("What to do? Keep the original probabilities.")
+    assert "rises significantly" in said
+
+
+def test_a_calibrator_that_keeps_p_changes_nothing(commands, tmp_path):
+    saved = commands["calibrate by none"].out / "calibrator.json"
+    file = EXAMPLES / "predictions.csv"
+    said = run("calibrate", file, "--apply", saved, *FEW, "--out", tmp_path / "applied")
+    assert advice(said).startswith("What to do? Leave p as it is.")
+    assert "requested" not in advice(said)
+    table = pd.read_csv(tmp_path / "applied" / "comparison.csv").set_index("method")
+    assert (table["nll_change"] == 0).all()
+
+
+def test_a_stream_is_advised_as_what_it_is(tmp_path):
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.02, 0.98, size=3000)
+    label = (rng.random(3000) < p).astype(int)
+    pd.DataFrame({"p": expit(3 * logit(p)), "label": label}).to_csv(tmp_path / "p.csv", index=False)
+    said = advice(run("audit", tmp_path / "p.csv", "--stream", *FEW))
+    assert "Run scalecal calibrate FILE" in said
+    assert "too few" not in said
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_there_is_one_piece_of_advice(commands, name):
     assert commands[name].stdout.count("What to do?") == 1
@@ -382,12 +466,13 @@ def test_each_candidate_is_cross_fitted_once(commands, tmp_path):
     file = commands["audit"].out.parent / "examples" / "predictions.csv"
     fitted, folder = "scalecal.calibrators.crossfitting.crossfit", "scalecal.evaluation.folder"
     counted = (fitted.rpartition(".")[0], folder)
-    for command, most in (("audit", tried + 1), ("calibrate", 6 * (tried + 1))):
+    for command, most in (("audit", tried + 2), ("calibrate", 6 * (tried + 1))):
         with calls_of(*counted) as counts:
             run(command, file, *FEW, "--out", tmp_path / command)
         assert counts[f"{folder}.read_facts"] == 0
         assert counts[f"{folder}._hashes"] == 1
-        # Of an audit once, with p as it is; of calibrate again in each of five folds, for the choice.
+        # Of an audit once, with p as it is, and the chosen one with its reader probability; of calibrate
+        # again in each of five folds, for the choice.
         assert tried <= counts[fitted] <= most
     with calls_of(fitted.rpartition(".")[0]) as counts:
         run("calibrate", file, "--method", "platt", *FEW, "--out", tmp_path / "platt")

@@ -78,7 +78,7 @@ def test_doing_nothing_is_recommended_where_it_is_lowest():
 
 def test_what_a_gain_costs_by_the_other_answer_is_said():
     said = advised({"soft": {"nll": change(0.04), "vote_nll": change(-0.05)}})
-    assert said["heading"] == "Use soft"
+    assert said["heading"] == "Use soft for a reader's vote"
     assert (
         "For the label, none of the candidates (1) improves significantly on the baseline (none)."
         in said["text"]

@@ -90,3 +90,11 @@ def test_too_few_units_have_no_interval(count):
 def test_groups_of_one_case_are_cases():
     assert Units.of(5, groups=list("abcde")).group is None
     assert Units.of(5, groups=list("abcda")).group is not None
+
+
+@pytest.mark.parametrize("value", [1.0, 1.0 + 2e-16, 1.0 - 1e-16, 1.0 - 5e-16])
+def test_a_share_of_one_up_to_rounding_is_one(value):
+    parts, size = np.full(40, 1e-18), np.ones(40)
+    low, high = unit_interval(value, parts, size, scale="logit", worth=20.0)
+    assert high == 1.0
+    assert 0.7 < low < 0.9

@@ -467,7 +467,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
 
 
 REPLACED = {
-    "view": "scalecal report RUN --open",
+    "view": "scalecal report [RUN] --open",
     "methods": "scalecal list methods",
     "encoders": "scalecal list encoders",
     "datasets": "scalecal list datasets",
@@ -511,7 +511,7 @@ def _check_arguments(arguments: Sequence[str]) -> None:
             spelling = REPLACED[old]
             runs = [argument for argument in arguments[1:] if not argument.startswith("-")]
             if runs:
-                spelling = spelling.replace("RUN", shlex.join(runs))
+                spelling = spelling.replace("[RUN]", shlex.join(runs))
             raise InputError(f"{old} was replaced: use {spelling}")
         raise InputError(f"{old} was removed: {REMOVED[old]}")
     replaced = []

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -322,7 +322,9 @@ def pair_product(event: Sample, index: Binner, n_bins: int) -> float:
     return float(mean_product(first, own, size, size))
 
 
-def mean_product(first: Float, own: Float, size: Float, pairs: Float) -> Float:
+def mean_product(
+    first: NDArray[Any], own: NDArray[Any], size: NDArray[Any], pairs: NDArray[Any]
+) -> Float:
     """Mean product of residuals of different cases (or groups) in one bin, averaged over bins.
 
     Of each bin, on the last axis: the sums of residuals and of cases, and those of the squares of what

@@ -321,15 +321,22 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "scores": [COLUMNS[key] for key in texts.listed_metrics("everywhere")],
         "drawn": [cell["key"] for cell in cells],
         "left_out": left_out,
-        # Files and methods stand side by side: none of them is before or after another.
-        "any_after": any(
-            len(cell["shown"]) > 1 and cell["kind"] in ("audit", "calibration") for cell in cells
-        ),
+        "switch": _sides(cells),
         "any_seeds": any(cell["n_seeds"] > 1 for cell in every),
         "n_resamples": ", ".join(map(number, resamples)),
         **_claims_view(facts),
         "runs": [_made(run) for run in facts["runs"]],
     }
+
+
+def _sides(cells: Sequence[Row]) -> dict[str, str]:
+    """What the switch between the figures of two methods offers; nothing where all have one."""
+    if not any(len(cell["shown"]) > 1 for cell in cells):
+        return {}
+    # Methods and files stand side by side: only a calibrator has a before and an after.
+    if any(cell["kind"] in ("comparison", "files") for cell in cells):
+        return {"before": "Baseline", "after": "Others", "both": "All"}
+    return {"before": "Before", "after": "After", "both": "Both"}
 
 
 def _paragraphs(cell: Row) -> list[str]:
