@@ -416,7 +416,7 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
     # Calibrators are chosen by the labels, which find no error here: another one would not help.
     if judged["reader"] and not judged["overall"]:
         text = f"{_READER_ERROR} Unless scalecal calibrate made this p_reader, it can fit one to the votes."
-        return "Use p, but not p_reader", text
+        return "Use p, and p_reader with caution", text
     if found is None:
         text = "There are too few cases to fit a calibrator: fit one to other cases (scalecal calibrate)."
         return "Recalibrate it", text
