@@ -67,6 +67,11 @@ CHANGED: dict[str, str] = {
     "audit-calibrated/cases.parquet: gone": "p_split is an answer, in predictions.parquet",
     "embedded/tables/shift.csv": "training under shift was removed",
     **{
+        f"{place}: {column}": "pairs of cases are of different groups, as in audits"
+        for place in ("*/results.csv", "*/cells/*/results.csv", "embedded/tables/*")
+        for column in ("value of debiased_error", "debiased")
+    },
+    **{
         f"stream/audit.{kind}: {key}_{end}": "other draws: axes of equal variance turn with rounding"
         for kind in ("csv", "json")
         for key in ("accuracy", "count_log_score", "gap", "vote_excess", "vote_gap", "vote_nll")
@@ -162,8 +167,13 @@ def numbers_of_table(frame: pd.DataFrame, out: dict[tuple[str, ...], Any]) -> No
         key = tuple(str(record[k]) for k in keys)
         seen[key] += 1
         for column, value in record.items():
-            if column not in keys:
-                out[*key, str(seen[key]), RENAMED.get(str(column), str(column))] = value
+            if column in keys:
+                continue
+            name = RENAMED.get(str(column), str(column))
+            # Of a tidy table the metric says what its values are.
+            if "metric" in record:
+                name = f"{name} of {record['metric']}"
+            out[*key, str(seen[key]), name] = value
 
 
 def numbers_of(file: Path) -> dict[tuple[str, ...], Any]:

@@ -549,7 +549,7 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
         # A method is for all there is to predict only where nothing else is said of the other answer.
         heading = "Use " + listed([_use(method, whose, parts) for method, whose in used.items()])
     elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
-        heading = "Do not rely on its probabilities"
+        heading = f"Do not rely on the probabilities of {base}"
     return heading, f"{' '.join(parts)}{barred}"
 
 
