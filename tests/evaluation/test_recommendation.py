@@ -127,7 +127,7 @@ def test_a_gain_that_softening_gives_too_is_marked(better):
 
 @pytest.mark.parametrize(
     ("badge", "heading"),
-    [("attention", "Do not rely on its probabilities"), ("good", "Keep the baseline")],
+    [("attention", "Do not rely on the probabilities of none"), ("good", "Keep the baseline")],
 )
 def test_where_nothing_helps_the_verdict_decides_what_is_said(badge, heading):
     said = advised({"platt": {"nll": change(0.01), "vote_nll": change(0.01)}}, badge=badge)
