@@ -208,7 +208,6 @@ def fit_many(
     jobs: Sequence[Job],
     *,
     X_validation: Any = None,
-    memory: float | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> list[Trained]:
     """Train every job.
@@ -221,9 +220,6 @@ def fit_many(
         What to train; see `Job`. Rows, labels and split may differ from job to job.
     X_validation
         Where the jobs' own `validation` row numbers point; X itself by default.
-    memory
-        GiB that rows may take in memory: X then stays on disk and may be a
-        `scalecal.features.ShardedArray` of any length; see `scalecal.solvers.train`.
     advance
         Called with the share of the training that was just done, now and then.
 
@@ -248,7 +244,7 @@ def fit_many(
     (6, (1, 5), 600)
     """
     prepared = _prepare_all(jobs)
-    shared = _Shared(X, X_validation, memory)
+    shared = _Shared(X, X_validation)
 
     # Jobs that need the same first probe share it, and a plain job is its own first probe.
     sharing = same_content([p.rows for p in prepared])
@@ -453,8 +449,8 @@ def _prepare(job: Job) -> _Prepared:
 class _Shared:
     """The matrix, and what jobs over it have in common."""
 
-    def __init__(self, X: Any, X_validation: Any, memory: float | None) -> None:
-        self.X, self.X_validation, self.memory = X, X_validation, memory
+    def __init__(self, X: Any, X_validation: Any) -> None:
+        self.X, self.X_validation = X, X_validation
 
     @cached_property
     def row_sums(self) -> tuple[Float, Float]:
@@ -497,7 +493,6 @@ class _Shared:
                 self.X,
                 [built[i][0] for i in members],
                 X_validation=X_validation,
-                memory=self.memory,
                 advance=partial(lambda n, share: count(n * share), len(members)),
                 **dict(zip(TRAINING_LIMITS, limits, strict=True)),
             )

@@ -181,7 +181,6 @@ def run_grid(
     voted: Sequence[int] = (),
     dataset: str = "data",
     device: str = "cpu",
-    memory: float | None = None,
     allow_leakage: bool = False,
     progress: Callable[[str], None] | None = None,
     advance: Callable[[float], object] = lambda _: None,
@@ -207,8 +206,6 @@ def run_grid(
         Numbers of voted training cases for which the panel is fitted, many times each (`voted_curve`).
     device
         Where probes are trained: "cpu" (numpy), or a torch device such as "cuda".
-    memory
-        GiB of embeddings to hold in memory at most, on the CPU; None: all of them.
     allow_leakage
         Do not warn of groups with cases in both train and test.
     progress
@@ -275,11 +272,8 @@ def run_grid(
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     # All seeds at once: probes that are trained on the same rows share batches.
     start = time.perf_counter()
-    if memory is None:
-        data = replace(data, X=on_device(data.X, device))
-    elif device != "cpu":
-        raise InputError("memory is a limit for training on the CPU: give no device")
-    trained = fit_many(data.X, jobs, memory=memory, advance=advance)
+    data = replace(data, X=on_device(data.X, device))
+    trained = fit_many(data.X, jobs, advance=advance)
     seconds = time.perf_counter() - start
     folds = {key: (cross, trained[span]) for key, (cross, span) in again.items()}
     predictions: dict[tuple[str, int], Answers] = {}
