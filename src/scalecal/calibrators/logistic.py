@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import minimize, nnls
 from scipy.special import expit, log_expit, log_softmax, logit, softmax
 
 from scalecal.calibrators.base import Calibrator, OneAgainstRest
@@ -38,60 +39,51 @@ def cross_entropy(eta: Float, targets: Float) -> Float:
     return np.asarray(np.log1p(np.exp(-np.abs(eta))) + np.maximum(eta, 0.0) - targets * eta)
 
 
-def _fit_logistic(
-    features: Float, targets: Float, weights: Float, start: Float, free: list[int]
+def fit_increasing(
+    features: Float,
+    targets: Float,
+    weights: Float,
+    penalty: Float | float = 0.0,
+    start: Float | None = None,
 ) -> tuple[Float, float]:
-    """Return the coefficients of a logistic model, those not `free` held at zero, and its loss.
+    """Return the coefficients of a logistic model, all but the last at least zero, and its evidence.
 
-    Newton's method with halved steps; the loss is convex.
+    `penalty` is a matrix P: x' P x / 2 is added to the loss. The evidence is the logarithm of Laplace's
+    approximation of the marginal likelihood, less a constant. Newton's method with halved steps, each to
+    the minimum of the quadratic model under the bounds; the loss is convex. They begin at `start`, by
+    default at the base rate, where no case is saturated, whatever the logits' size.
     """
-    F, w = features[:, free], weights
-    pull = PULL * float(w.sum())
-    goal = start[free]
+    total, k = float(weights.sum()), features.shape[1] - 1
+    penalty = penalty + PULL * total * np.eye(k + 1)
+    goal = np.append(np.ones(k), 0.0)
 
     def loss(x: Float) -> float:
-        return float(w @ cross_entropy(F @ x, targets) + 0.5 * pull * ((x - goal) ** 2).sum())
+        fit = weights @ cross_entropy(features @ x, targets)
+        return float(fit + 0.5 * (x - goal) @ penalty @ (x - goal))
 
-    # From the base rate, where no case is saturated, whatever the logits' size. The intercept is
-    # the last coefficient.
-    x = np.zeros(len(free))
-    x[-1] = logit(w @ targets / w.sum())
+    x = start
+    if x is None:
+        x = np.append(np.zeros(k), logit(weights @ targets / total))
     value = loss(x)
     for _ in range(200):
-        p = expit(F @ x)
-        gradient = F.T @ (w * (p - targets)) + pull * (x - goal)
-        curvature = (F * (w * p * (1.0 - p))[:, None]).T @ F + pull * np.eye(len(free))
-        step = np.linalg.solve(curvature, gradient)
-        if gradient @ step <= 1e-10 * w.sum():
+        p = expit(features @ x)
+        gradient = features.T @ (weights * (p - targets)) + penalty @ (x - goal)
+        curvature = (features * (weights * p * (1.0 - p))[:, None]).T @ features + penalty
+        curvature += 1e-14 * np.trace(curvature) * np.eye(k + 1)  # rounding must not make it < 0
+        # Lower triangle of the mirrored matrix: the last, which has no bound, is eliminated.
+        factor = cholesky(curvature[::-1, ::-1])[::-1, ::-1]
+        aim = factor @ x - solve_triangular(factor, gradient, trans="T", lower=True)
+        slopes = nnls(factor[:-1, :-1], aim[:-1], maxiter=1000)[0]
+        step = x - np.append(slopes, (aim[-1] - factor[-1, :-1] @ slopes) / factor[-1, -1])
+        if gradient @ step <= 1e-10 * total:
             # So near the minimum Newton squares the error, and the loss is too flat to compare.
             x = x - step
-            value = loss(x)
             break
         size = 1.0
         while (new := loss(x - size * step)) > value and size > 1e-10:
             size *= 0.5
         x, value = x - size * step, new
-    out = np.zeros(features.shape[1])
-    out[free] = x
-    return out, value
-
-
-def fit_increasing(features: Float, targets: Float, weights: Float, start: Float) -> Float:
-    """As `_fit_logistic`, with every coefficient but the last (the intercept) at least zero.
-
-    There are at most two, so every set of those held at zero can be tried.
-    """
-    k = features.shape[1] - 1
-    # All slopes zero is always allowed, so that one solution replaces the start.
-    best, least = start, np.inf
-    for mask in range(2**k):
-        free = [j for j in range(k) if not mask >> j & 1] + [k]
-        coef, loss = _fit_logistic(features, targets, weights, start, free)
-        if (coef[:k] >= 0.0).all() and loss < least:
-            best, least = coef, loss
-            if mask == 0:
-                break
-    return best
+    return x, -loss(x) - float(np.log(np.diag(factor)).sum())
 
 
 def fit_platt(logits: Float, targets: Float, weights: Float) -> tuple[float, float]:
@@ -107,7 +99,7 @@ def fit_platt(logits: Float, targets: Float, weights: Float) -> tuple[float, flo
     """
     features = np.column_stack([logits, np.ones(len(logits))])
     soft = prior_targets(targets, weights)
-    slope, intercept = fit_increasing(features, soft, weights, np.array([1.0, 0.0]))
+    slope, intercept = fit_increasing(features, soft, weights)[0]
     return float(slope), float(intercept)
 
 
@@ -178,7 +170,7 @@ def fit_beta(logits: Float, targets: Float, weights: Float) -> Float:
     With Platt's prior targets. Logits, so that saturated probabilities keep their order.
     """
     soft = prior_targets(targets, weights)
-    return fit_increasing(_beta_features(logits), soft, weights, np.array([1.0, 1.0, 0.0]))
+    return fit_increasing(_beta_features(logits), soft, weights)[0]
 
 
 def _beta_features(logits: Float) -> Float:

@@ -11,13 +11,10 @@ a straight line where all slopes are the same, and a line beyond the outer knots
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
-from scipy.optimize import nnls
-from scipy.special import expit, logit
 
 from scalecal.calibrators.base import OneAgainstRest
 from scalecal.calibrators.free import merge_ties
-from scalecal.calibrators.logistic import PULL, cross_entropy, fit_increasing, prior_targets
+from scalecal.calibrators.logistic import fit_increasing, prior_targets
 from scalecal.checks import Float
 from scalecal.limits import check_count
 
@@ -65,6 +62,7 @@ def fit_quadratic(logits: Float, targets: Float, weights: Float) -> tuple[Float,
 
     Examples
     --------
+    >>> from scipy.special import expit
     >>> z = np.linspace(-3.0, 3.0, 1000)
     >>> y = expit(0.1 * z**2 + z - 0.5)  # slopes 1 -+ 0.6, value -2.6
     >>> knots, coef = fit_quadratic(z, y, np.ones(1000))
@@ -74,9 +72,8 @@ def fit_quadratic(logits: Float, targets: Float, weights: Float) -> tuple[Float,
     seen = logits[weights > 0]
     knots = _apart(np.array([seen.min(), seen.max()]))
     x, places, unit = _scaled(logits, knots)
-    start = np.append(np.ones(len(knots)), 0.0)
     soft = prior_targets(targets, weights)
-    coef = fit_increasing(slope_features(x, places), soft, weights, start)
+    coef, _ = fit_increasing(slope_features(x, places), soft, weights)
     return knots, np.append(coef[:-1] / unit, coef[-1])
 
 
@@ -92,6 +89,7 @@ def fit_spline(
 
     Examples
     --------
+    >>> from scipy.special import expit
     >>> z = np.linspace(-4.0, 4.0, 2000)
     >>> knots, coef = fit_spline(z, expit(np.minimum(z, 1.0)), np.ones(2000))  # saturates
     >>> bool(coef[0] > 0.9), bool(coef[-2] < 0.1)
@@ -105,51 +103,15 @@ def fit_spline(
     x, places, unit = _scaled(points, knots)
     features, k = slope_features(x, places), len(knots)
     rise = np.diff(np.eye(k, k + 1), axis=0) / np.sqrt(np.diff(places))[:, None]
-    coef = np.append(np.zeros(k), logit(mass @ means / mass.sum()))
-    best, most = coef, -np.inf
+    coef = None
+    best, most = np.zeros(k + 1), -np.inf
     penalties = _PENALTIES[:1] if k == 1 else _PENALTIES
     for penalty in penalties:
-        coef, evidence = _fit_penalised(features, means, mass, penalty * rise.T @ rise, coef)
+        coef, evidence = fit_increasing(features, means, mass, penalty * rise.T @ rise, coef)
         evidence += 0.5 * (k - 1) * np.log(penalty)
         if evidence > most:
             best, most = coef, evidence
     return knots, np.append(best[:-1] / unit, best[-1])
-
-
-def _fit_penalised(
-    features: Float, targets: Float, weights: Float, penalty: Float, start: Float
-) -> tuple[Float, float]:
-    """Return the coefficients, all but the last at least zero, and the log evidence less a constant.
-
-    Newton's method with halved steps, each to the minimum of the quadratic model under the bounds.
-    """
-    total = float(weights.sum())
-    penalty = penalty + PULL * total * np.eye(len(start))
-    goal = np.append(np.ones(len(start) - 1), 0.0)
-
-    def loss(x: Float) -> float:
-        fit = weights @ cross_entropy(features @ x, targets)
-        return float(fit + 0.5 * (x - goal) @ penalty @ (x - goal))
-
-    x, value = start, loss(start)
-    for _ in range(100):
-        p = expit(features @ x)
-        gradient = features.T @ (weights * (p - targets)) + penalty @ (x - goal)
-        curvature = (features * (weights * p * (1.0 - p))[:, None]).T @ features + penalty
-        curvature += 1e-14 * np.trace(curvature) * np.eye(len(x))  # rounding must not make it < 0
-        # Lower triangle of the mirrored matrix: the last, which has no bound, is eliminated.
-        factor = cholesky(curvature[::-1, ::-1])[::-1, ::-1]
-        aim = factor @ x - solve_triangular(factor, gradient, trans="T", lower=True)
-        slopes = nnls(factor[:-1, :-1], aim[:-1], maxiter=1000)[0]
-        step = x - np.append(slopes, (aim[-1] - factor[-1, :-1] @ slopes) / factor[-1, -1])
-        if gradient @ step <= 1e-10 * total:
-            x = x - step
-            break
-        size = 1.0
-        while (new := loss(x - size * step)) > value and size > 1e-10:
-            size *= 0.5
-        x, value = x - size * step, new
-    return x, -loss(x) - float(np.log(np.diag(factor)).sum())
 
 
 class _SlopeCurve(OneAgainstRest):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
@@ -135,19 +134,12 @@ def linear_logits(
     >>> linear_logits(np.eye(2), np.array([[3.0, -1.0]]), np.array([0.5]))
     array([ 3.5, -0.5])
     """
-    n = len(X)
-    if rows is not None:
-        n = len(rows)
-    out = np.empty((n, len(coef)))
-    for block in blocks(n, CHUNK_ROWS):
-        chosen: Int | slice = block
-        if rows is not None:
-            chosen = rows[block]
-        # Rows in several files are no array; each chunk of them is one.
-        data = Matrix(_rows(X, chosen))
-        part = data.X
-        if part.dtype != data.dtype:
-            part = data.xp.astype(part, data.dtype)
+    data = Matrix(X)
+    if rows is None:
+        rows = np.arange(data.n_rows)
+    out = np.empty((len(rows), len(coef)))
+    for block in blocks(len(rows), CHUNK_ROWS):
+        part = data.take(data.index(rows[block]))
         product = part @ data.array(coef.T)
         if unit:
             length = data.xp.sqrt(data.xp.sum(part * part, axis=1))[:, None]
@@ -159,18 +151,9 @@ def linear_logits(
     return out
 
 
-def _rows(X: Any, rows: Int | slice) -> Any:
-    """Some rows of a numpy array, a torch tensor, or rows kept in several files."""
-    if isinstance(X, np.ndarray) or not array_api_compat.is_array_api_obj(X):
-        return np.asarray(X[rows])
-    if isinstance(rows, slice):
-        return X[rows]
-    return X[Matrix(X).index(rows)]
-
-
-def host_rows(X: Any, rows: Int | slice) -> Float:
-    """Rows of X in main memory, in double precision."""
-    return np.asarray(to_host(_rows(X, rows)), dtype=np.float64)
+def host_rows(data: Matrix, rows: Int) -> Float:
+    """Some rows in main memory, in double precision."""
+    return np.asarray(to_host(data.take(data.index(rows))), dtype=np.float64)
 
 
 def predicted(logits: Float) -> Int:
@@ -451,13 +434,15 @@ class _Shared:
 
     def __init__(self, X: Any, X_validation: Any) -> None:
         self.X, self.X_validation = X, X_validation
+        self.data = Matrix(X)
 
     @cached_property
     def row_sums(self) -> tuple[Float, Float]:
         """Sum and sum of squares of every row, read once for all jobs."""
-        sums, squares = np.empty(len(self.X)), np.empty(len(self.X))
-        for block in blocks(len(self.X), CHUNK_ROWS):
-            part = host_rows(self.X, block)
+        rows = np.arange(self.data.n_rows)
+        sums, squares = np.empty(len(rows)), np.empty(len(rows))
+        for block in blocks(len(rows), CHUNK_ROWS):
+            part = host_rows(self.data, rows[block])
             sums[block] = part.sum(axis=1)
             squares[block] = np.einsum("ij,ij->i", part, part)
         return sums, squares
@@ -548,11 +533,11 @@ class _Shared:
         total = float(weights.sum())
         if name == "rms":
             squares = float(weights @ self.row_sums[1][rows])
-            root = float(np.sqrt(squares / (total * self.X.shape[1])))
+            root = float(np.sqrt(squares / (total * self.data.n_features)))
             if root == 0:
                 return Scaling()
             return Scaling(scale=root)
-        parts = partial(_parts, self.X, rows, weights)
+        parts = partial(_parts, self.data, rows, weights)
         mean = np.sum([w @ part for part, w in parts()], axis=0) / total
         square = np.sum([w @ np.square(part - mean) for part, w in parts()], axis=0)
         deviation = np.sqrt(square / total)
@@ -591,7 +576,7 @@ class _Shared:
         rows, y = part.rows, part.y
         logits = first.logits(self.X, rows)
         if recipe.distinct_anchors:
-            distinct = _distinct(self.X, self.row_sums[0][rows], rows, y)
+            distinct = _distinct(self.data, self.row_sums[0][rows], rows, y)
             rows, y, logits = rows[distinct], y[distinct], logits[distinct]
         if options.get("anchors", "confident") == "confident":
             unlearnt = np.setdiff1d(y, y[predicted(logits) == y])
@@ -620,7 +605,7 @@ class _Shared:
 
     def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
         """Initial weights for scaled rows; None for zeros."""
-        d, c = self.X.shape[1], n_columns(part.job.n_classes)
+        d, c = self.data.n_features, n_columns(part.job.n_classes)
         recipe = part.job.recipe
         if recipe.warm_start and first is not None:
             return first.fit.weights, first.fit.intercept
@@ -667,13 +652,13 @@ def n_columns(n_classes: int) -> int:
     return n_classes
 
 
-def _parts(X: Any, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
+def _parts(data: Matrix, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
     """Rows in double precision with their weights, some thousand at a time."""
     for block in blocks(len(rows), CHUNK_ROWS):
-        yield host_rows(X, rows[block]), weights[block]
+        yield host_rows(data, rows[block]), weights[block]
 
 
-def _distinct(X: Any, sums: Float, rows: Int, y: Int) -> Int:
+def _distinct(data: Matrix, sums: Float, rows: Int, y: Int) -> Int:
     """Positions of the first of each set of cases with the same embedding and label."""
     # Equal rows have equal sums to the last bit, so only ties need to be compared.
     order = np.lexsort((sums, y))
@@ -683,6 +668,6 @@ def _distinct(X: Any, sums: Float, rows: Int, y: Int) -> Int:
     copy = np.zeros(len(rows), dtype=bool)
     for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
         members = np.sort(order[start : start + size])
-        _, firsts = np.unique(host_rows(X, rows[members]), axis=0, return_index=True)
+        _, firsts = np.unique(host_rows(data, rows[members]), axis=0, return_index=True)
         copy[np.delete(members, firsts)] = True
     return np.flatnonzero(~copy)

@@ -99,7 +99,9 @@ class Matrix:
         `out`, if given, is a buffer of at least as many rows that may be overwritten: fresh memory
         for every batch costs more than the gathering itself.
         """
-        if out is not None and isinstance(self.X, np.ndarray):
+        if isinstance(self.X, np.ndarray):
+            if out is None:
+                out = self.empty(len(index), self.n_features)
             rows = out[: len(index)]
             if self.plain:
                 # "clip" spares a hidden copy; the row numbers were checked beforehand.
