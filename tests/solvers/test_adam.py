@@ -12,8 +12,7 @@ from scipy.special import log_softmax
 
 from scalecal.checks import InputError
 from scalecal.solvers import Scaling, Task, train
-from scalecal.solvers.matrix import Matrix, product
-from scalecal.solvers.problem import log_loss, residual
+from scalecal.solvers.problem import Matrix, log_loss, product, residual
 from scalecal.synthesis import Mixtures
 from tests.solvers.problems import assert_same, data, grid, literal, mixtures, split
 

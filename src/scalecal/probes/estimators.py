@@ -56,14 +56,15 @@ from scalecal.probes.fitting import (
     MIN_TO_HOLD_OUT,
     CrossFit,
     Job,
+    Recipe,
     Trained,
     fit_many,
     linear_logits,
     n_columns,
     predicted,
     with_label,
+    with_preset,
 )
-from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 from scalecal.votes import check_sides

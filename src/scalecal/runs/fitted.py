@@ -21,8 +21,16 @@ from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_
 from scalecal.probes.estimators import as_json
 from scalecal.probes.methods import find_method
 from scalecal.readers import Readers
-from scalecal.runs.calibrating import chance_note, fit_calibrator, held_out, out_of_sample
-from scalecal.runs.grid import applicable, best_recipe, on_device, shared_arrays
+from scalecal.runs.grid import (
+    applicable,
+    best_recipe,
+    chance_note,
+    fit_calibrator,
+    held_out,
+    on_device,
+    out_of_sample,
+    shared_arrays,
+)
 from scalecal.synthesis import plan
 from scalecal.votes import check_sides
 

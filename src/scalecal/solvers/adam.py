@@ -21,17 +21,20 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from scalecal.checks import InputError, library
-from scalecal.solvers.matrix import CHUNK_ROWS, Matrix, product, to_host
 from scalecal.solvers.problem import (
+    CHUNK_ROWS,
     Array,
     Fit,
+    Matrix,
     Scaling,
     Task,
     check_tasks,
     log_loss,
+    product,
     residual,
     same_content,
     same_mixtures,
+    to_host,
 )
 from scalecal.synthesis import Mixtures
 
