@@ -554,7 +554,9 @@ def fit_spline(
     rise = np.diff(np.eye(k, k + 1), axis=0) / np.sqrt(np.diff(places))[:, None]
     coef = None
     best, most = np.zeros(k + 1), -np.inf
-    penalties = _PENALTIES[:1] if k == 1 else _PENALTIES
+    penalties = _PENALTIES
+    if k == 1:
+        penalties = _PENALTIES[:1]
     for penalty in penalties:
         coef, evidence = fit_increasing(features, means, mass, penalty * rise.T @ rise, coef)
         evidence += 0.5 * (k - 1) * np.log(penalty)

@@ -288,13 +288,12 @@ class FeatureFolder:
     def X(self) -> NDArray[Any] | ShardedArray:
         """(n, dim) embeddings, read when they are used: a memory map, or a `ShardedArray` of several."""
         filled = [s for s in self.manifest["shards"] if s["rows"]]
-        array = ShardedArray(
-            [self.path / s["file"] for s in filled],
-            [s["rows"] for s in filled],
-            self.manifest["dim"],
-            self.manifest["dtype"],
-        )
-        return array.shard(0) if len(filled) == 1 else array
+        files = [self.path / s["file"] for s in filled]
+        counts = [s["rows"] for s in filled]
+        array = ShardedArray(files, counts, self.manifest["dim"], self.manifest["dtype"])
+        if len(filled) == 1:
+            return array.shard(0)
+        return array
 
     @cached_property
     def table(self) -> pd.DataFrame:

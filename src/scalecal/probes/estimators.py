@@ -793,7 +793,9 @@ def _panel_size(
                 "of readers behind the labels"
             )
         return np.full(n, read[0])
-    return None if n_raters is None else check_sizes(n_raters, n)
+    if n_raters is None:
+        return None
+    return check_sizes(n_raters, n)
 
 
 def _usable(probs: Float) -> Float:

@@ -392,9 +392,7 @@ def fit_many(
     shared = _Shared(X, X_validation)
 
     # Jobs that need the same first probe share it, and a plain job is its own first probe.
-    sharing = same_content([p.rows for p in prepared])
-    labels = same_content([p.y for p in prepared])
-    weights = same_content([p.weights for p in prepared])
+    sharing, labels, weights = (_alike(prepared, name) for name in ("rows", "y", "weights"))
     stage: dict[Any, _Prepared] = {}
     keys: list[Any] = []
     for i, (job, part) in enumerate(zip(jobs, prepared, strict=True)):
@@ -591,6 +589,11 @@ def _prepare(job: Job) -> _Prepared:
     )
 
 
+def _alike(parts: Sequence[_Prepared], name: str) -> list[int]:
+    """Number prepared jobs so that those with equal arrays of this name get the same number."""
+    return same_content([getattr(part, name) for part in parts])
+
+
 class _Shared:
     """The matrix, and what jobs over it have in common."""
 
@@ -616,8 +619,7 @@ class _Shared:
         count: Callable[[float], object],
     ) -> list[Trained]:
         """Train all parts, those with the same solver options in one call; count the probes done."""
-        numbers = same_content([p.rows for p in parts])
-        weights = same_content([p.weights for p in parts])
+        numbers, weights = _alike(parts, "rows"), _alike(parts, "weights")
         scalings: dict[Any, Scaling] = {}
         built = []
         for part, base, *which in zip(parts, first, numbers, weights, strict=True):

@@ -693,8 +693,14 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
     if len(grids) == 1:
         return grids[0]
     capped: Counter[str] = Counter()
+    chosen: dict[tuple[str, int], int] = {}
+    probes: dict[tuple[str, int], Trained] = {}
+    at_chance: list[str] = []
     for grid in grids:
         capped.update(grid.capped)
+        chosen |= grid.chosen
+        probes |= grid.probes
+        at_chance += grid.at_chance
     left_out = {name: why for grid in reversed(grids) for name, why in grid.left_out.items()}
     # In the order of the file, as one run of all seeds has them.
     cell = joined_cell(
@@ -710,12 +716,12 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
         replace(cell, answers=kept),
         left_out,
         dict(capped),
-        {key: value for grid in grids for key, value in grid.chosen.items()},
-        {key: value for grid in grids for key, value in grid.probes.items()},
+        chosen,
+        probes,
         sum(grid.seconds for grid in grids),
         curve,
         grids[0].leakage,
-        tuple(note for grid in grids for note in grid.at_chance),
+        tuple(at_chance),
     )
 
 

@@ -25,6 +25,7 @@ from scalecal.solvers.problem import (
     CHUNK_ROWS,
     Array,
     Fit,
+    Float,
     Matrix,
     Scaling,
     Task,
@@ -225,20 +226,29 @@ def _held_sets(tasks: Sequence[Task], data: Matrix, held: Matrix) -> list[_Held]
     sets = []
     for number in np.unique(numbers):
         probes = np.flatnonzero(numbers == number)
-        mine = [tasks[i] for i in probes.tolist()]
-        source, rows, own = held, mine[0].validation, [t.validation_weights for t in mine]
-        targets = [
-            t.targets if t.validation_targets is None else t.validation_targets for t in mine
-        ]
+        first = tasks[probes[0]]
+        source, rows = held, first.validation
         if rows is None:
-            source, rows, own = data, mine[0].rows, [t.weights for t in mine]
+            source, rows = data, first.rows
+        targets: list[Float] = []
+        own: list[Float] = []
+        alike = np.ones(len(rows))
+        for i in probes.tolist():
+            task = tasks[i]
+            goal, each = task.validation_targets, task.validation_weights
+            if goal is None:
+                goal, each = task.targets, task.weights
+            if each is None:
+                each = alike
+            targets.append(goal)
+            own.append(each)
         weights = None
         # Equal weights change nothing, and an array of them is as large as all losses.
-        if any(each is not None and (each != each[0]).any() for each in own):
-            raw = np.stack([np.ones(len(rows)) if each is None else each for each in own])
+        if any((each != each[0]).any() for each in own):
+            raw = np.stack(own)
             weights = data.array(raw / raw.mean(axis=1, keepdims=True))
-        goal = _stack_targets(data, targets)
-        sets.append(_Held(source, source.index(rows), goal, probes, weights))
+        stacked = _stack_targets(data, targets)
+        sets.append(_Held(source, source.index(rows), stacked, probes, weights))
     return sets
 
 
