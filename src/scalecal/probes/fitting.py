@@ -300,8 +300,9 @@ def linear_logits(
     if rows is None:
         rows = np.arange(data.n_rows)
     out = np.empty((len(rows), len(coef)))
+    buffer = data.empty(min(CHUNK_ROWS, len(rows)), data.n_features)
     for block in blocks(len(rows), CHUNK_ROWS):
-        part = data.take(data.index(rows[block]))
+        part = data.take(data.index(rows[block]), out=buffer)
         product = part @ data.array(coef.T)
         if unit:
             length = data.xp.sqrt(data.xp.sum(part * part, axis=1))[:, None]
