@@ -25,7 +25,7 @@ def measure(split: tuple[int, int, int], names: list[str]) -> tuple[int, int, fl
     """Steps, operations in all, and microseconds a step."""
     import torch
 
-    from scalecal.solvers.lanes import Lanes
+    from scalecal.solvers.adam import Lanes
 
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)

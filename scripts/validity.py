@@ -309,7 +309,7 @@ def by_difficulty(law: Difficulty) -> Callable[[np.random.Generator], Outcome]:
 def _found(votes, probs, groups, **options) -> bool:  # type: ignore[no-untyped-def]
     options |= {"groups": groups, "n_resamples": DRAWS}
     found = votes_by_difficulty(votes, probs, READERS, **options)
-    p_values = [t.p_votes_holm for t in found if np.isfinite(t.p_votes_holm)]
+    p_values = [t["p_votes_holm"] for t in found if np.isfinite(t["p_votes_holm"])]
     return bool(p_values) and min(p_values) <= LEVEL
 
 

@@ -317,27 +317,6 @@ def test_predict_refuses_a_probe_that_is_not_finite(features, tmp_path, part):
     assert not out.exists()
 
 
-def test_embeddings_may_stay_on_disk(tmp_path):
-    """Where they fit into the memory given, the probe is the same; else it is as good."""
-    data = simulate(2000, dim=5, auc=0.9, seed=0)
-    features = tmp_path / "f.npz"
-    np.savez(features, X=data.X.astype(np.float32), y=data.y)
-    for name, memory in (("whole", []), ("fits", ["--memory", 1]), ("windows", ["--memory", 2e-5])):
-        fitting = run(
-            "fit", features, "--method", "scale-default", "--out", tmp_path / name, *memory
-        )
-        assert fitting.exit_code == 0, fitting.exception
-        out = tmp_path / f"{name}.csv"
-        assert run("predict", tmp_path / name, features, "--out", out).exit_code == 0
-    whole, fits, windows = (
-        pd.read_csv(tmp_path / f"{n}.csv") for n in ("whole", "fits", "windows")
-    )
-    np.testing.assert_allclose(fits["p"], whole["p"], atol=1e-7)
-    assert np.corrcoef(windows["p"], whole["p"])[0, 1] > 0.98
-    compared = ("compare", features, "--methods", "none", "--seeds", 1, "--memory", 2e-5)
-    assert run(*compared, "--out", tmp_path / "run").exit_code == 0
-
-
 def test_a_negative_seed_is_one_line(features, tmp_path):
     result = run("fit", features, "--method", "none", "--seed", -2, "--out", tmp_path / "probe")
     assert isinstance(result.exception, InputError)

@@ -11,7 +11,7 @@ from scalecal.checks import InputError, ScalecalWarning
 from scalecal.cli import app
 from scalecal.datasets import simulate
 from scalecal.panel import fit_panel
-from scalecal.runs.calibrating import chance_note
+from scalecal.runs.grid import chance_note
 
 pytestmark = pytest.mark.usefixtures("brief_training")
 

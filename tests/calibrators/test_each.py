@@ -267,7 +267,7 @@ class TestQuadratic:
 class TestSpline:
     @pytest.mark.parametrize("penalty", [1e-4, 1e-1, 1e2])
     def test_is_the_penalised_minimum_found_by_search(self, penalty, monkeypatch):
-        monkeypatch.setattr("scalecal.calibrators.splines._PENALTIES", np.array([penalty]))
+        monkeypatch.setattr("scalecal.calibrators.logistic._PENALTIES", np.array([penalty]))
         rng = np.random.default_rng(37)
         z = rng.normal(0, 2, 300)
         y = (rng.random(300) < expit(np.where(z > 0, 0.2 * z, 2 * z))).astype(float)

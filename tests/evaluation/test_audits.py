@@ -1,6 +1,5 @@
 import json
 import os
-from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -100,8 +99,8 @@ def test_strata_that_the_votes_made_have_no_test_of_calibration(seven):
 def test_votes_judge_strata_of_predicted_difficulty(seven):
     y, p, votes = make()
     found = votes_by_difficulty(votes, p, 7, of_label=True, y=y)
-    assert seven.difficulty == [asdict(t) for t in found]
-    assert seven["overall"]["p_votes_holm"] == min(t.p_votes_holm for t in found)
+    assert seven.difficulty == found
+    assert seven["overall"]["p_votes_holm"] == min(t["p_votes_holm"] for t in found)
     assert json.loads(seven.to_json())["difficulty"][2]["name"] == "hard"
     assert "by predicted difficulty\nstratum" in str(seven)
     assert audit(y, p).difficulty == []
@@ -112,7 +111,7 @@ def test_difficulty_may_be_predicted_by_another_model():
     split = np.random.default_rng(0).random(len(y))
     result = audit(y, p, votes=votes, n_raters=7, p_split=split, n_resamples=20)
     hard = votes_by_difficulty(votes, p, 7, of_label=True, p_split=split)[2]
-    assert result.difficulty[2] == asdict(hard)
+    assert result.difficulty[2] == hard
     assert "readers are expected to" in " ".join(result.sentences)
 
 

@@ -83,7 +83,7 @@ def test_labels_judge_the_first_and_votes_the_second(made, grouped):
     assert {"vote_nll", "count_log_score_low", "p_votes_holm", "split_auc", "n_votes"} <= judged
     same_rows(both, vote, judged - {"p_votes_holm"}, rel=1e-12)
     own = votes_by_difficulty(votes, reader, groups=groups, n_resamples=50)
-    assert [r["p_votes"] for r in both.difficulty] == [t.p_votes for t in own]
+    assert [r["p_votes"] for r in both.difficulty] == [t["p_votes"] for t in own]
     same_rows(both, label, [key for key in both.rows[0] if key not in judged], rel=1e-12)
     assert both["overall"]["vote_nll"] != pytest.approx(label["overall"]["vote_nll"])
     assert (both.meta["votes_judge"], label.meta["votes_judge"]) == ("p_reader", "p")

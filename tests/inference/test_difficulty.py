@@ -55,17 +55,17 @@ def test_equals_a_slow_reference(of_label, monkeypatch):
             return expit(reader_logit(z, rho, 7) if of_label else z)
 
         rho, expected = slow_test(votes[inside], 7, mu_at)
-        assert test.name == DIFFICULTIES[number]
-        assert (test.n, test.n_votes) == (inside.sum(), 7 * inside.sum())
-        assert test.vote_rho == pytest.approx(rho, abs=2e-3)
-        assert test.p_votes == pytest.approx(expected, rel=0.03, abs=2e-3)
-        q, f = mu_at(test.vote_rho), votes[inside] / 7
-        assert test.vote_mean_p == pytest.approx(q.mean())
-        assert test.vote_share == pytest.approx(f.mean())
-        assert test.vote_confidence == pytest.approx(np.maximum(q, 1 - q).mean())
-        assert test.vote_agreement == pytest.approx(np.where(q >= 0.5, f, 1 - f).mean())
-    adjusted = metrics.holm([t.p_votes for t in found])
-    assert [t.p_votes_holm for t in found] == pytest.approx(adjusted.tolist())
+        assert test["name"] == DIFFICULTIES[number]
+        assert (test["n"], test["n_votes"]) == (inside.sum(), 7 * inside.sum())
+        assert test["vote_rho"] == pytest.approx(rho, abs=2e-3)
+        assert test["p_votes"] == pytest.approx(expected, rel=0.03, abs=2e-3)
+        q, f = mu_at(test["vote_rho"]), votes[inside] / 7
+        assert test["vote_mean_p"] == pytest.approx(q.mean())
+        assert test["vote_share"] == pytest.approx(f.mean())
+        assert test["vote_confidence"] == pytest.approx(np.maximum(q, 1 - q).mean())
+        assert test["vote_agreement"] == pytest.approx(np.where(q >= 0.5, f, 1 - f).mean())
+    adjusted = metrics.holm([t["p_votes"] for t in found])
+    assert [t["p_votes_holm"] for t in found] == pytest.approx(adjusted.tolist())
 
 
 def test_rho_is_of_cells_of_like_cases():
@@ -78,10 +78,10 @@ def test_rho_is_of_cells_of_like_cases():
     chance = expit(x[:, None] + nodes)
     p = np.clip(stats.binom.sf(3, 7, chance) @ weights, 1e-15, 1 - 1e-15)
     found = votes_by_difficulty(votes, p, 7, of_label=True)
-    assert found[0].vote_rho < found[2].vote_rho
+    assert found[0]["vote_rho"] < found[2]["vote_rho"]
     for test in found:
-        assert abs(test.vote_confidence - test.vote_agreement) < 1 / np.sqrt(test.n)
-    assert min(t.p_votes_holm for t in found) > 0.01
+        assert abs(test["vote_confidence"] - test["vote_agreement"]) < 1 / np.sqrt(test["n"])
+    assert min(t["p_votes_holm"] for t in found) > 0.01
 
 
 def test_strata_have_a_third_of_the_variance_and_keep_ties_together():
@@ -100,7 +100,7 @@ def test_strata_have_a_third_of_the_variance_and_keep_ties_together():
 def test_difficulty_looks_at_no_vote():
     votes, mu, _ = made()
     other = np.random.default_rng(5).permutation(votes)
-    ns = [[t.n for t in votes_by_difficulty(v, mu, 7)] for v in (votes, other)]
+    ns = [[t["n"] for t in votes_by_difficulty(v, mu, 7)] for v in (votes, other)]
     assert ns[0] == ns[1]
 
 
@@ -113,8 +113,8 @@ def test_weights_count_cases():
             np.repeat(votes, times), np.repeat(probs, times), 7, of_label=of_label
         )
         for mine, theirs in zip(weighted, copies, strict=True):
-            assert (mine.n, mine.n_votes) == (theirs.n, theirs.n_votes)
-            assert mine.p_votes == pytest.approx(theirs.p_votes, rel=1e-2)
+            assert (mine["n"], mine["n_votes"]) == (theirs["n"], theirs["n_votes"])
+            assert mine["p_votes"] == pytest.approx(theirs["p_votes"], rel=1e-2)
 
 
 def test_intervals_depend_on_the_ratios_of_importance_weights_alone():
@@ -123,12 +123,12 @@ def test_intervals_depend_on_the_ratios_of_importance_weights_alone():
     votes = rng.binomial(5, chance)
     weights = rng.uniform(0.2, 2.0, size=400)
     made = [votes_by_difficulty(votes, chance, 5, importance=k * weights) for k in (0.5, 1.0, 5.0)]
-    ends = [[(t.vote_gap_low, t.vote_gap_high) for t in tests] for tests in made]
+    ends = [[(t["vote_gap_low"], t["vote_gap_high"]) for t in tests] for tests in made]
     np.testing.assert_allclose(ends[0], ends[1])
     np.testing.assert_allclose(ends[2], ends[1])
     even = votes_by_difficulty(votes, chance, 5, importance=np.full(400, 3.0))
     plain = votes_by_difficulty(votes, chance, 5)
-    assert [t.vote_gap_low for t in even] == pytest.approx([t.vote_gap_low for t in plain])
+    assert [t["vote_gap_low"] for t in even] == pytest.approx([t["vote_gap_low"] for t in plain])
 
 
 def test_many_cases_interpolate_the_reader(monkeypatch):
@@ -137,7 +137,7 @@ def test_many_cases_interpolate_the_reader(monkeypatch):
     monkeypatch.setattr(difficulty, "_KNOTS", 200)
     close = votes_by_difficulty(votes, p, 7, of_label=True)
     for mine, theirs in zip(close, exact, strict=True):
-        assert mine.p_votes == pytest.approx(theirs.p_votes, rel=0.03)
+        assert mine["p_votes"] == pytest.approx(theirs["p_votes"], rel=0.03)
 
 
 def test_groups_of_one_case_are_cases_and_real_groups_widen():
@@ -149,7 +149,7 @@ def test_groups_of_one_case_are_cases_and_real_groups_widen():
     alone = votes_by_difficulty(votes, mu, 7)
     assert votes_by_difficulty(votes, mu, 7, groups=np.arange(600)) == alone
     together = votes_by_difficulty(votes, mu, 7, groups=groups)
-    assert min(t.p_votes for t in together) > min(t.p_votes for t in alone)
+    assert min(t["p_votes"] for t in together) > min(t["p_votes"] for t in alone)
     again = votes_by_difficulty(votes, mu, 7, groups=groups)
     assert again == together
 
@@ -159,16 +159,19 @@ def test_several_classes_are_judged_by_the_predicted_one():
     mean = rng.dirichlet([0.8, 0.8, 0.8], 900)
     votes = rng.multinomial(5, mean)
     right = votes_by_difficulty(votes, mean)
-    assert min(t.p_votes_holm for t in right) > 0.05
+    assert min(t["p_votes_holm"] for t in right) > 0.05
     # The same faults in whichever class is predicted, however the classes are ordered.
     sure = mean**2.5 / (mean**2.5).sum(axis=1, keepdims=True)
     wrong = votes_by_difficulty(votes, sure)
-    assert max(t.p_votes_holm for t in wrong[:2]) < 0.01
+    assert max(t["p_votes_holm"] for t in wrong[:2]) < 0.01
     order = [2, 0, 1]
     turned = votes_by_difficulty(votes[:, order], sure[:, order])
-    assert [t.p_votes for t in turned] == pytest.approx([t.p_votes for t in wrong])
+    assert [t["p_votes"] for t in turned] == pytest.approx([t["p_votes"] for t in wrong])
     for test in wrong:
-        assert (test.vote_confidence, test.vote_agreement) == (test.vote_mean_p, test.vote_share)
+        assert (test["vote_confidence"], test["vote_agreement"]) == (
+            test["vote_mean_p"],
+            test["vote_share"],
+        )
 
 
 def test_several_classes_of_the_label_imply_a_reader():
@@ -177,17 +180,17 @@ def test_several_classes_of_the_label_imply_a_reader():
     votes = rng.multinomial(5, mean)
     label = np.exp(label_logit(np.log(mean), 0.0, 5))
     found = votes_by_difficulty(votes, label, of_label=True)
-    assert min(t.p_votes_holm for t in found) > 0.05
-    assert max(t.vote_rho for t in found) < 0.25
+    assert min(t["p_votes_holm"] for t in found) > 0.05
+    assert max(t["vote_rho"] for t in found) < 0.25
 
 
 def test_a_constant_prediction_is_one_stratum_and_tests_its_level():
     votes = np.random.default_rng(7).binomial(7, 0.4, 300)
     for p, limit in ((0.4, (0.01, 1.0)), (0.5, (0.0, 0.001))):
         found = votes_by_difficulty(votes, np.full(300, p), 7)
-        assert [t.n for t in found] == [0, 300, 0]
-        assert limit[0] <= found[1].p_votes <= limit[1]
-        assert found[0].reason == "no case in this stratum"
+        assert [t["n"] for t in found] == [0, 300, 0]
+        assert limit[0] <= found[1]["p_votes"] <= limit[1]
+        assert found[0]["reason"] == "no case in this stratum"
 
 
 @pytest.mark.parametrize(
@@ -200,8 +203,8 @@ def test_a_constant_prediction_is_one_stratum_and_tests_its_level():
 def test_no_verdict_but_the_reason(change, reason):
     votes, mu, _ = made()
     for test in votes_by_difficulty(votes, mu, 7, **change):
-        assert np.isnan(test.p_votes)
-        assert reason in test.reason
+        assert np.isnan(test["p_votes"])
+        assert reason in test["reason"]
 
 
 @pytest.mark.parametrize("m", [4, 8])
@@ -215,18 +218,19 @@ def test_ties_that_go_one_way_have_no_verdict(m):
         own = votes if ties == 0 else m - votes[::-1]
         y = np.where(2 * own == m, ties, 2 * own > m)
         for test in votes_by_difficulty(own, p, m, of_label=True, y=y):
-            assert np.isnan(test.p_votes)
+            assert np.isnan(test["p_votes"])
             assert (
-                f"({tied.sum()} of {tied.sum()} to the {side} of the tied classes)" in test.reason
+                f"({tied.sum()} of {tied.sum()} to the {side} of the tied classes)"
+                in test["reason"]
             )
     y = np.where(tied, np.cumsum(tied) % 2, 2 * votes > m)
     for test in votes_by_difficulty(votes, shared, m, of_label=True, y=y):
-        assert test.p_votes_holm > 0.01
+        assert test["p_votes_holm"] > 0.01
     weighted = votes_by_difficulty(
         votes, above, m, of_label=True, y=2 * votes > m, sample_weight=np.full(600, 2)
     )
-    assert all(f"({2 * tied.sum()} of" in test.reason for test in weighted)
-    assert all(test.reason == "" for test in votes_by_difficulty(votes, mu, m, y=2 * votes > m))
+    assert all(f"({2 * tied.sum()} of" in test["reason"] for test in weighted)
+    assert all(test["reason"] == "" for test in votes_by_difficulty(votes, mu, m, y=2 * votes > m))
 
 
 def test_ties_of_several_classes_that_go_one_way_have_no_verdict():
@@ -234,19 +238,19 @@ def test_ties_of_several_classes_that_go_one_way_have_no_verdict():
     p = rng.dirichlet(np.ones(3), size=400)
     votes = np.array([rng.multinomial(4, row) for row in p])
     for test in votes_by_difficulty(votes, p, of_label=True, y=votes.argmax(axis=1)):
-        assert "to the first of the tied classes" in test.reason
+        assert "to the first of the tied classes" in test["reason"]
     y = (votes + 0.1 * rng.random(votes.shape)).argmax(axis=1)
     for test in votes_by_difficulty(votes, p, of_label=True, y=y):
-        assert test.reason == ""
+        assert test["reason"] == ""
 
 
 def test_too_few_or_too_sure_has_no_verdict():
     few = votes_by_difficulty([3, 4, 1], [0.4, 0.5, 0.3], 7)
-    assert {t.reason[:13] for t in few if t.n} == {"too few cases"}
+    assert {t["reason"][:13] for t in few if t["n"]} == {"too few cases"}
     sure = votes_by_difficulty([0] * 60, np.full(60, 1e-4), 7)
-    assert [t.reason[:17] for t in sure if t.n] == ["its probabilities"]
+    assert [t["reason"][:17] for t in sure if t["n"]] == ["its probabilities"]
     none = votes_by_difficulty(np.zeros((4, 2), int), [0.1, 0.5, 0.7, 0.2])
-    assert [t.n for t in none] == [0, 0, 0]
+    assert [t["n"] for t in none] == [0, 0, 0]
 
 
 def test_single_votes_and_pairs_are_tested_as_they_stand():
@@ -256,7 +260,7 @@ def test_single_votes_and_pairs_are_tested_as_they_stand():
         label = votes_by_difficulty(votes, mu, m, of_label=True)
         reader = votes_by_difficulty(votes, mu, m)
         for one, other in zip(label, reader, strict=True):
-            assert one.p_votes == pytest.approx(other.p_votes, rel=1e-6)
+            assert one["p_votes"] == pytest.approx(other["p_votes"], rel=1e-6)
 
 
 @pytest.mark.validity
@@ -270,9 +274,11 @@ def test_intervals_of_over_confidence_hold_the_truth(grouped):
         sure = expit(1.5 * logit(chance))
         groups = np.arange(300) // 3 if grouped else None
         hard = votes_by_difficulty(votes, sure, 5, groups=groups, n_resamples=20)[2]
-        assert hard.vote_overconfidence == pytest.approx(hard.vote_confidence - hard.vote_agreement)
+        assert hard["vote_overconfidence"] == pytest.approx(
+            hard["vote_confidence"] - hard["vote_agreement"]
+        )
         inside = difficulty_codes(-np.maximum(sure, 1 - sure), np.maximum(sure, 1 - sure)) == 2
         side = np.where(sure >= 0.5, 1, -1)[inside]
         truth = np.mean(side * (sure - chance)[inside])
-        held += hard.vote_overconfidence_low <= truth <= hard.vote_overconfidence_high
+        held += hard["vote_overconfidence_low"] <= truth <= hard["vote_overconfidence_high"]
     assert held / runs > 0.95 - 3 * np.sqrt(0.05 * 0.95 / runs)

@@ -16,8 +16,7 @@ from scalecal.evaluation.evaluations import evaluate
 from scalecal.evaluation.words import kappa_sentence, voted_sentence
 from scalecal.io.features import read_features
 from scalecal.readers import Readers
-from scalecal.runs.grid import _together, run_grid, run_grid_on
-from scalecal.runs.voted import case_losses, draw_order
+from scalecal.runs.grid import _together, case_losses, draw_order, run_grid, run_grid_on
 from tests.test_cli_probes import run
 
 VOTED = [0, 20, 60]

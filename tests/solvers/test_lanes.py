@@ -11,9 +11,8 @@ from benchmarks.made import operations as counted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalecal.solvers import Scaling, Task, train
-from scalecal.solvers import lanes as lanes_module
-from scalecal.solvers.lanes import Lanes, Layout, usual_room
+from scalecal.solvers import Scaling, Task, adam, train
+from scalecal.solvers.adam import Lanes, Layout, usual_room
 from scalecal.synthesis import Mixtures
 from tests.solvers.problems import data, grid
 
@@ -146,7 +145,7 @@ def test_steps_get_more_room_where_an_order_needs_it(monkeypatch: pytest.MonkeyP
     options: dict[str, Any] = {"batch_size": 16, "max_epochs": 5, "min_steps": 0, "patience": 3}
     assert usual_room(300, 0, 16) == (16, 0)
     expected = train(torch.tensor(X), tasks, **options)
-    monkeypatch.setattr(lanes_module, "usual_room", lambda *_: (1, 1))
+    monkeypatch.setattr(adam, "usual_room", lambda *_: (1, 1))
     for one, other in zip(expected, train(torch.tensor(X), tasks, **options), strict=True):
         np.testing.assert_allclose(one.weights, other.weights, atol=1e-12)
 
@@ -155,7 +154,7 @@ def test_long_epochs_are_taken_in_stretches(monkeypatch: pytest.MonkeyPatch) -> 
     X, y = data(seed=7)
     tasks = grid(X, y, seeds=2)
     options: dict[str, Any] = {"batch_size": 16, "max_epochs": 4, "min_steps": 0, "patience": 3}
-    monkeypatch.setattr(lanes_module, "STRETCH", 4)
+    monkeypatch.setattr(adam, "STRETCH", 4)
     seen = []
     stretch = Lanes._stretch
     monkeypatch.setattr(Lanes, "_stretch", lambda self: (seen.append(1), stretch(self))[1])

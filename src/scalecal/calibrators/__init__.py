@@ -2,7 +2,7 @@
 
 Each is fitted to logits and labels (or soft labels, with weights) of cases the probe was not
 fitted to, and applied to any others. The mathematics are functions of checked arrays
-(`temperature.fit_temperature`, ...), the classes shells in scikit-learn's manner, which check, and are
+(`logistic.fit_temperature`, ...), the classes shells in scikit-learn's manner, which check, and are
 composed with ``a | b``.
 """
 
@@ -13,10 +13,16 @@ from typing import Any
 
 from scalecal.calibrators.base import Calibrator, Chain, Identity
 from scalecal.calibrators.free import HistogramBinning, IsotonicCalibration, VennAbers
-from scalecal.calibrators.logistic import BetaCalibration, PlattScaling, StructuredMatrixScaling
+from scalecal.calibrators.logistic import (
+    BetaCalibration,
+    EnsembleTemperature,
+    PlattScaling,
+    QuadraticScaling,
+    SplineCalibration,
+    StructuredMatrixScaling,
+    TemperatureScaling,
+)
 from scalecal.calibrators.panels import PanelCalibrator, ReaderOnTop
-from scalecal.calibrators.splines import QuadraticScaling, SplineCalibration
-from scalecal.calibrators.temperature import EnsembleTemperature, TemperatureScaling
 from scalecal.checks import InputError, lookup
 
 __all__ = [

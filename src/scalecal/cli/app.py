@@ -477,6 +477,7 @@ REPLACED = {
 
 _NO_CACHE = "unpack PatchCamelyon by gunzip *.h5.gz"
 _NO_KEY = "a table names image files, so write the images of an array to files"
+_MEMORY = "training reads all embeddings into memory: fit to a sample of the rows"
 _FINETUNE = (
     *("--alpha", "--brightness", "--cache", "--classes", "--contrast", "--decay", "--epsilon"),
     *("--flips", "--group-regex", "--hue", "--keep", "--key", "--magnification", "--mean"),
@@ -488,10 +489,12 @@ _FINETUNE = (
 REMOVED = {
     "check --cache": _NO_CACHE,
     "check --key": _NO_KEY,
+    "compare --memory": _MEMORY,
     "extract --cache": _NO_CACHE,
     "extract --key": _NO_KEY,
     "extract --exact": "images resized on a card have the pixels of Pillow, so leave it out",
     "extract --precision fp8": "--precision bf16 is the fastest",
+    "fit --memory": _MEMORY,
     "reproduce --datasets simulated": "run python -m studies.simulation in a copy of the repository",
     "reproduce --dry-run": "a run that is stopped goes on where it was when the same command is given",
     **{f"finetune {option}": "networks are trained as in the paper" for option in _FINETUNE},

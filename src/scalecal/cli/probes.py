@@ -71,15 +71,6 @@ Preset = Annotated[
         help="Train all methods with this preset: {scalecal.probes:PRESETS}. If not given, each has its own.",
     ),
 ]
-Memory = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GIB",
-        help="GiB of embeddings to hold in memory at most; larger files are read in every epoch.",
-    ),
-]
-
-
 READ_WORK = Work("scalecal.io.features:read_features")
 """The work behind the options of `read`."""
 
@@ -161,7 +152,6 @@ def fit(
         ),
     ] = None,
     seed: Seed = None,
-    memory: Memory = None,
     allow_leakage: AllowLeakage = False,
 ) -> None:
     """Fit one method and save it: safetensors and JSON, with everything needed to trace it."""
@@ -179,7 +169,7 @@ def fit(
             readers=known_of_readers(kappa, vote_share, panel_size),
             allow_leakage=allow_leakage,
             advance=advance,
-            **given(seed=seed, preset=preset, memory=memory, class_weight=class_weight),
+            **given(seed=seed, preset=preset, class_weight=class_weight),
         )
     probe.save(out)
     for note in data.cases.notes:
@@ -309,7 +299,6 @@ def compare(
         ),
     ] = None,
     device: TrainingDevice = None,
-    memory: Memory = None,
     engine: Engine = None,
     workers: Workers = None,
     num_gpus: NumGpus = None,
@@ -347,7 +336,6 @@ def compare(
         methods=split_list(methods, "--methods"),
         seeds=seeds,
         device=device,
-        memory=memory,
         allow_leakage=allow_leakage,
         preset=preset,
         readers=known_of_readers(kappa, vote_share, panel_size),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -288,7 +288,7 @@ def audit_predictions(
         importance = None
         if units.importance is not None:
             importance = units.weights
-        tests = votes_by_difficulty(
+        difficulty = votes_by_difficulty(
             cases.votes,
             own.vote_p,
             of_label=own.p_reader is None,
@@ -300,7 +300,6 @@ def audit_predictions(
             sample_weight=units.times,
             importance=importance,
         )
-        difficulty = list(map(asdict, tests))
         known = [r["p_votes_holm"] for r in difficulty if np.isfinite(r["p_votes_holm"])]
         rows[0]["p_votes_holm"] = min(known, default=float("nan"))
         advance(third)

@@ -19,7 +19,6 @@ Cox (1958), Biometrika 45, 562-565. Skellam (1948), JRSS B 10, 257-261 (the beta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import erfc, exp, nan, sqrt
 from typing import Any
 
@@ -63,49 +62,25 @@ quarter of calibrated models were rejected in simulated studies of 200 cases."""
 _KNOTS = 256  # beyond so many cases of two classes T^-1 is interpolated, to 1e-4 in logits
 
 
-@dataclass(frozen=True)
-class DifficultyTest:
-    """Votes of one stratum of predicted difficulty against the probability of a vote.
-
-    Attributes
-    ----------
-    name : str
-        "easy", "middle" or "hard".
-    n, n_votes : int
-        Cases with votes, and these.
-    vote_mean_p, vote_share : float
-        Mean probability of a positive vote (with more than two classes, of one for the top class), and
-        the share of such votes; every case counts the same.
-    vote_confidence, vote_agreement : float
-        The same of votes for the class that the model prefers.
-    vote_gap, vote_overconfidence : float
-        What the model says less what the votes say: of the positive class, and of the class that it
-        prefers; ``_low`` and ``_high`` are the ends of 95 % intervals over cases, or groups.
-    vote_rho : float
-        Correlation of two votes on a case beyond their probability, from these votes; mean over cases.
-    p_votes, p_votes_holm : float
-        p-value of the test, as it is and adjusted for the strata (Holm); NaN where undefined.
-    reason : str
-        Why there is no p-value.
-    """
-
-    name: str
-    n: int = 0
-    n_votes: int = 0
-    vote_mean_p: float = nan
-    vote_share: float = nan
-    vote_confidence: float = nan
-    vote_agreement: float = nan
-    vote_gap: float = nan
-    vote_gap_low: float = nan
-    vote_gap_high: float = nan
-    vote_overconfidence: float = nan
-    vote_overconfidence_low: float = nan
-    vote_overconfidence_high: float = nan
-    vote_rho: float = nan
-    p_votes: float = nan
-    p_votes_holm: float = nan
-    reason: str = "no case in this stratum"
+UNKNOWN = dict.fromkeys(
+    (
+        "vote_mean_p",
+        "vote_share",
+        "vote_confidence",
+        "vote_agreement",
+        "vote_gap",
+        "vote_gap_low",
+        "vote_gap_high",
+        "vote_overconfidence",
+        "vote_overconfidence_low",
+        "vote_overconfidence_high",
+        "vote_rho",
+        "p_votes",
+        "p_votes_holm",
+    ),
+    nan,
+)
+"""What a stratum without cases, or without a test, has of `votes_by_difficulty`."""
 
 
 def difficulty_codes(difficulty: Float, p: Float, times: Float | float = 1.0) -> Int:
@@ -155,7 +130,7 @@ def votes_by_difficulty(
     seed: int | np.random.Generator | None = 0,
     sample_weight: ArrayLike | None = None,
     importance: ArrayLike | None = None,
-) -> list[DifficultyTest]:
+) -> list[dict[str, Any]]:
     r"""Test probabilities against votes within strata of predicted difficulty.
 
     In each stratum the scores of Cox's line, :math:`U = \sum_i w_i (k_i / m_i - \mu_i) (1, z_i)` with
@@ -188,18 +163,37 @@ def votes_by_difficulty(
 
     Returns
     -------
-    list of DifficultyTest
-        Easy, middle, hard.
+    list of dict
+        Easy, middle, hard, each with
+
+        name : str
+            "easy", "middle" or "hard".
+        n, n_votes : int
+            Cases with votes, and these.
+        vote_mean_p, vote_share : float
+            Mean probability of a positive vote (with more than two classes, of one for the top class),
+            and the share of such votes; every case counts the same.
+        vote_confidence, vote_agreement : float
+            The same of votes for the class that the model prefers.
+        vote_gap, vote_overconfidence : float
+            What the model says less what the votes say: of the positive class, and of the class that it
+            prefers; ``_low`` and ``_high`` are the ends of 95 % intervals over cases, or groups.
+        vote_rho : float
+            Correlation of two votes on a case beyond their probability, from these votes; mean over cases.
+        p_votes, p_votes_holm : float
+            p-value of the test, as it is and adjusted for the strata (Holm); NaN where undefined.
+        reason : str
+            Why there is no p-value.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> chance = rng.beta(2, 2, size=900)
     >>> votes = rng.binomial(5, chance)
-    >>> [t.p_votes_holm < 0.05 for t in votes_by_difficulty(votes, chance, 5)]
+    >>> [t["p_votes_holm"] < 0.05 for t in votes_by_difficulty(votes, chance, 5)]
     [False, False, False]
     >>> sure = expit(2 * logit(chance))
-    >>> [t.p_votes_holm < 0.05 for t in votes_by_difficulty(votes, sure, 5)]
+    >>> [t["p_votes_holm"] < 0.05 for t in votes_by_difficulty(votes, sure, 5)]
     [True, True, True]
     """
     sample = read_votes(votes, probs, n_raters)
@@ -224,27 +218,40 @@ def votes_by_difficulty(
     if of_label:
         why = _no_reader(counts, y, table, times)
     rng = as_rng(seed)
-    tests = []
+    tests: list[dict[str, Any]] = []
     for number, name in enumerate(DIFFICULTIES):
         inside = np.flatnonzero(code == number)
+        test: dict[str, Any] = {
+            "name": name,
+            "n": 0,
+            "n_votes": 0,
+            **UNKNOWN,
+            "reason": "no case in this stratum",
+        }
+        tests.append(test)
         if len(inside) == 0:
-            tests.append(DifficultyTest(name))
             continue
         weight, votes_there = times[inside], counts[inside]
-        n_votes = int(weight @ votes_there.sum(axis=1))
-        test = DifficultyTest(name, int(weight.sum()), n_votes, reason=why)
+        test |= {
+            "n": int(weight.sum()),
+            "n_votes": int(weight @ votes_there.sum(axis=1)),
+            "reason": why,
+        }
         if weights is not None:
             weight = weights[inside]
         if not why:
             inner = unit
             if unit is not None:
                 inner = read_groups(unit[inside], len(inside))
-            test = _tested(test, votes_there, p[inside], weight, inner, of_label, n_resamples, rng)
+            test |= _tested(
+                test["n"], votes_there, p[inside], weight, inner, of_label, n_resamples, rng
+            )
         if weights is not None:
-            test = replace(test, p_votes=nan, reason=why or UNTESTED)
-        tests.append(test)
-    adjusted = holm([t.p_votes for t in tests])
-    return [replace(t, p_votes_holm=float(value)) for t, value in zip(tests, adjusted, strict=True)]
+            test |= {"p_votes": nan, "reason": why or UNTESTED}
+    adjusted = holm([t["p_votes"] for t in tests])
+    for test, value in zip(tests, adjusted, strict=True):
+        test["p_votes_holm"] = float(value)
+    return tests
 
 
 def _no_reader(counts: Int, y: ArrayLike | None, table: Float, times: Float) -> str:
@@ -360,7 +367,7 @@ def _correlations(counts: Int, p: Float, weight: Float, of_label: bool) -> tuple
 
 
 def _tested(
-    test: DifficultyTest,
+    n: int,
     counts: Int,
     p: Float,
     w: Float,
@@ -368,8 +375,8 @@ def _tested(
     of_label: bool,
     n_resamples: int,
     rng: np.random.Generator,
-) -> DifficultyTest:
-    """Test the cases of one stratum; they have votes."""
+) -> dict[str, Any]:
+    """Test the n cases of one stratum; they have votes."""
     m = counts.sum(axis=1)
     rho, z = _correlations(counts, p, w, of_label)
     mu = expit(z)
@@ -379,29 +386,28 @@ def _tested(
     else:
         share = counts[np.arange(len(p)), p.argmax(axis=1)] / m
         sure, sides = mu, share
-    test = replace(
-        test,
-        vote_mean_p=float(np.average(mu, weights=w)),
-        vote_share=float(np.average(share, weights=w)),
-        vote_confidence=float(np.average(sure, weights=w)),
-        vote_agreement=float(np.average(sides, weights=w)),
-        **_mean_interval("vote_gap", mu - share, w, test.n, groups),
-        **_mean_interval("vote_overconfidence", sure - sides, w, test.n, groups),
-        vote_rho=float(np.average(rho, weights=w)),
-    )
+    found: dict[str, Any] = {
+        "vote_mean_p": float(np.average(mu, weights=w)),
+        "vote_share": float(np.average(share, weights=w)),
+        "vote_confidence": float(np.average(sure, weights=w)),
+        "vote_agreement": float(np.average(sides, weights=w)),
+        **_mean_interval("vote_gap", mu - share, w, n, groups),
+        **_mean_interval("vote_overconfidence", sure - sides, w, n, groups),
+        "vote_rho": float(np.average(rho, weights=w)),
+    }
     worth = m / (1.0 + (m - 1.0) * rho)
     residual, variance = worth * (share - mu), worth * mu * (1.0 - mu)
     why = too_few(groups)
-    if groups is None and test.n < MIN_GROUPS:
-        why = f"too few cases ({test.n}, at least {MIN_GROUPS} are needed)"
+    if groups is None and n < MIN_GROUPS:
+        why = f"too few cases ({n}, at least {MIN_GROUPS} are needed)"
     if not why and w @ variance < MIN_VARIANCE:
         why = "its probabilities are too extreme to test"
     if why:
-        return replace(test, reason=why)
+        return found | {"reason": why}
     if groups is None:
-        return replace(test, p_votes=_score_p(w * residual, w * variance, z))
+        return found | {"p_votes": _score_p(w * residual, w * variance, z)}
     score = flip_scores(residual, np.sqrt(variance), z, groups, n_resamples, rng)
-    return replace(test, p_votes=score[1])
+    return found | {"p_votes": score[1]}
 
 
 def _mean_interval(

@@ -101,7 +101,9 @@ class Units:
     @property
     def weights(self) -> Float | None:
         """What each row counts in a mean: the number of its cases, or its importance; None: one."""
-        return self.times if self.importance is None else self.importance.weight
+        if self.importance is None:
+            return self.times
+        return self.importance.weight
 
     def within(self, cases: NDArray[np.intp] | NDArray[np.bool_] | slice) -> Units:
         """Units of some of the cases; units that have none of them stay, with nothing to add."""

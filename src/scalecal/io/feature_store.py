@@ -225,10 +225,6 @@ class ShardedArray:
             self._maps[k] = map_npy(self._files[k], shape, self.dtype)
         return self._maps[k]
 
-    def release(self) -> None:
-        """Close the memory maps: what was read no longer counts as this process's memory."""
-        self._maps.clear()
-
     def __getitem__(self, key: Any) -> NDArray[Any]:
         rows, columns = key, slice(None)
         if isinstance(key, tuple):
@@ -246,28 +242,13 @@ class ShardedArray:
 
     def _span(self, start: int, stop: int) -> NDArray[Any]:
         out = np.empty((max(stop - start, 0), self.shape[1]), dtype=self.dtype)
-        for k, taken, filled in self._pieces(start, stop):
-            out[filled] = self.shard(k)[taken]
-        return out
-
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
-        """Yield the shards that hold some rows: shard, which of its rows, which of those wanted."""
         first = 0
         for k, end in enumerate(self._ends.tolist()):
             a, b = max(start, first), min(stop, end)
             if a < b:
-                yield k, slice(a - first, b - first), slice(a - start, b - start)
+                out[a - start : b - start] = self.shard(k)[a - first : b - first]
             first = end
-
-    def read_into(self, start: int, out: NDArray[Any]) -> None:
-        """Fill `out` with the rows from `start` on, by plain reads: no memory map is touched."""
-        row = self.shape[1] * self.dtype.itemsize
-        for k, taken, filled in self._pieces(start, start + len(out)):
-            file = self._files[k]
-            with reading(file, "an .npy file", advice=_CHANGED), file.open("rb") as handle:
-                # The rows are the end of the file, whatever its header.
-                handle.seek((taken.start - self._counts[k]) * row, os.SEEK_END)
-                handle.readinto(out[filled].reshape(-1).view(np.uint8).data)
+        return out
 
     def _gather(self, wanted: NDArray[np.int64]) -> NDArray[Any]:
         # In the order of the file each shard is touched once, front to back.
@@ -307,13 +288,12 @@ class FeatureFolder:
     def X(self) -> NDArray[Any] | ShardedArray:
         """(n, dim) embeddings, read when they are used: a memory map, or a `ShardedArray` of several."""
         filled = [s for s in self.manifest["shards"] if s["rows"]]
-        array = ShardedArray(
-            [self.path / s["file"] for s in filled],
-            [s["rows"] for s in filled],
-            self.manifest["dim"],
-            self.manifest["dtype"],
-        )
-        return array.shard(0) if len(filled) == 1 else array
+        files = [self.path / s["file"] for s in filled]
+        counts = [s["rows"] for s in filled]
+        array = ShardedArray(files, counts, self.manifest["dim"], self.manifest["dtype"])
+        if len(filled) == 1:
+            return array.shard(0)
+        return array
 
     @cached_property
     def table(self) -> pd.DataFrame:

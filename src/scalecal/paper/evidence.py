@@ -26,8 +26,8 @@ from scalecal.io.arrays import open_npz
 from scalecal.io.boundary import reading
 from scalecal.io.store import write_file
 from scalecal.paper.printed import SMOOTHINGS, SWEEP_SIZES
-from scalecal.probes.fitting import host_rows
 from scalecal.runs.grid import Grid
+from scalecal.solvers.problem import to_host
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,8 @@ def training_embeddings(data: Features, grid: Grid, seed: int) -> Embeddings | N
     rows = np.sort(probe.rows)
     anchors = {c: np.searchsorted(rows, index) for c, index in probe.plan.anchors.items()}
     panel = int(np.median(votes[rows].sum(axis=1)))
-    return Embeddings(host_rows(data.X, rows), data.cases.labels[rows], votes[rows], anchors, panel)
+    X = np.asarray(to_host(data.X[rows]), dtype=np.float64)
+    return Embeddings(X, data.cases.labels[rows], votes[rows], anchors, panel)
 
 
 def write_anchors(folder: str | Path, embeddings: Embeddings) -> None:

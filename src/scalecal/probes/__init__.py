@@ -3,14 +3,17 @@
 from scalecal.panel import class_probabilities as probabilities
 from scalecal.probes.estimators import LinearProbe, ScaleProbe, load_probe
 from scalecal.probes.fitting import (
+    PRESETS,
+    SCALINGS,
     CrossFit,
     Job,
+    Recipe,
     Trained,
     fit_many,
     linear_logits,
     with_label,
+    with_preset,
 )
-from scalecal.probes.recipes import PRESETS, SCALINGS, Recipe, with_preset
 
 __all__ = [
     "PRESETS",

@@ -56,14 +56,15 @@ from scalecal.probes.fitting import (
     MIN_TO_HOLD_OUT,
     CrossFit,
     Job,
+    Recipe,
     Trained,
     fit_many,
     linear_logits,
     n_columns,
     predicted,
     with_label,
+    with_preset,
 )
-from scalecal.probes.recipes import Recipe, with_preset
 from scalecal.smoothing import Smoothing
 from scalecal.synthesis import BetaLevels
 from scalecal.votes import check_sides
@@ -792,7 +793,9 @@ def _panel_size(
                 "of readers behind the labels"
             )
         return np.full(n, read[0])
-    return None if n_raters is None else check_sizes(n_raters, n)
+    if n_raters is None:
+        return None
+    return check_sizes(n_raters, n)
 
 
 def _usable(probs: Float) -> Float:

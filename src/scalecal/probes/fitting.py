@@ -1,19 +1,20 @@
-"""Many probes at once, from recipes.
+"""How probes are trained, as data, and many of them at once.
 
-A `Job` is a recipe, some rows of a shared matrix with their labels, and a seed. `fit_many` trains
-any number of jobs together: first probes (which choose anchors) in one call of the solver, then
-everything that builds on them in another. Each gives a `Trained` probe for raw embeddings.
+A `Recipe` is the one place where the defaults of the training are written. A `Job` is a recipe, some rows
+of a shared matrix with their labels, and a seed. `fit_many` trains any number of jobs together: first
+probes (which choose anchors) in one call of the solver, then everything that builds on them in another.
+Each gives a `Trained` probe for raw embeddings.
 """
 
 from __future__ import annotations
 
+import reprlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
@@ -24,17 +25,177 @@ from scalecal.checks import (
     InputError,
     Int,
     ScalecalWarning,
+    check_above,
     check_choice,
+    check_number,
+    check_positive_int,
     check_targets,
+    check_unit,
+    lookup,
 )
+from scalecal.limits import check_count
 from scalecal.metrics.arguments import blocks
-from scalecal.probes.recipes import Recipe
-from scalecal.smoothing import confidence, soft_labels, vanilla
-from scalecal.solvers import Fit, Scaling, Task, train
-from scalecal.solvers.matrix import Matrix, to_host
-from scalecal.solvers.problem import same_content
+from scalecal.smoothing import SMOOTHINGS, Smoothing, confidence, soft_labels, vanilla
+from scalecal.solvers import LOSSES, Fit, Scaling, Task, train
+from scalecal.solvers.problem import Matrix, same_content, to_host
 from scalecal.splits import folds, hold_out
 from scalecal.synthesis import SynthesisPlan, plan
+
+SCALINGS: dict[str, str] = {
+    "rms": "all features divided by one number, their root mean square over the training part",
+    "none": "features as they are",
+    "zscore": "each feature to mean 0 and standard deviation 1 over the training part",
+    "l2": "each row divided by its Euclidean length",
+}
+"""Ways to scale embeddings, and what each means."""
+
+FROM_LABELS = ("vanilla", "confidence")
+"""Smoothings that need no votes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides how a probe is trained, apart from the data and the seed.
+
+    Attributes
+    ----------
+    smoothing, smoothing_options, union, loss, gamma, scaling, initial, learning_rate, batch_size, \
+max_epochs, min_steps, patience, decay, validation_share
+        As in `scalecal.LinearProbe`.
+    synthesis
+        None, or options of `scalecal.synthesis.plan`: then a first probe chooses the anchors and
+        the real cases are joined by synthetic ones. ``{}`` is SCALE with its defaults.
+    shuffled
+        Permute the synthetic labels (the negative control).
+    distinct_anchors
+        Count the same embedding with the same label as one candidate anchor, however often it
+        occurs: copies add nothing but weight.
+    warm_start
+        Train the second probe from the first one's weights instead of from scratch.
+    validation
+        ``"stratified"`` (never through a group), or ``"random"`` (plain, groups ignored).
+    """
+
+    smoothing: str | Smoothing | None = None
+    smoothing_options: Mapping[str, Any] | None = None
+    union: bool = False
+    synthesis: Mapping[str, Any] | None = None
+    shuffled: bool = False
+    distinct_anchors: bool = True
+    warm_start: bool = False
+    loss: str = "log"
+    gamma: float = 2.0
+    scaling: str = "rms"
+    initial: str = "zero"
+    learning_rate: float = 1e-3
+    batch_size: int = 256
+    max_epochs: int = 50
+    min_steps: int = 10_000
+    patience: int = 10
+    decay: float = 0.0
+    validation_share: float = 0.1
+    validation: str = "stratified"
+
+    @property
+    def needs_votes(self) -> bool:
+        """Whether the targets come from readers' votes."""
+        return self.smoothing is not None and self.smoothing not in FROM_LABELS
+
+    @property
+    def needs_first_probe(self) -> bool:
+        """Whether a plain probe has to be trained before this one."""
+        return self.synthesis is not None or self.smoothing == "confidence"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is its own first probe."""
+        return replace(self, distinct_anchors=True) == self.first()
+
+    def first(self) -> Recipe:
+        """Return the plain probe this one builds on."""
+        return replace(
+            self,
+            smoothing=None,
+            smoothing_options=None,
+            union=False,
+            synthesis=None,
+            shuffled=False,
+            distinct_anchors=True,
+            warm_start=False,
+            loss="log",
+        )
+
+    def check(self) -> None:
+        """Fail on options that mean nothing, naming them."""
+        check_choice(self.loss, LOSSES, "loss")
+        check_choice(self.scaling, SCALINGS, "scaling")
+        check_choice(self.initial, ("zero", "random"), "initial")
+        if self.smoothing is not None and not callable(self.smoothing):
+            known = {**dict.fromkeys(FROM_LABELS), **SMOOTHINGS}
+            lookup(self.smoothing, known, "smoothing")
+        check_count(self.batch_size, "batch_size", "cases")
+        check_count(self.max_epochs, "max_epochs", "steps")
+        check_positive_int(self.patience, "patience")
+        check_count(self.min_steps, "min_steps", "steps", least=0)
+        for name in ("union", "warm_start"):
+            check_choice(getattr(self, name), (True, False), name)
+        if not isinstance(self.smoothing_options, Mapping | None):
+            raise InputError(
+                "smoothing_options must be a dict of options or None, got "
+                f"{reprlib.repr(self.smoothing_options)}"
+            )
+        if check_unit(self.validation_share, "validation_share") == 1.0:
+            raise InputError("validation_share must be below 1: something must be left to train on")
+        check_above(self.learning_rate, "learning_rate")
+        for name in ("gamma", "decay"):
+            if check_number(getattr(self, name), name) < 0:
+                raise InputError(f"{name} must not be negative, got {getattr(self, name)!r}")
+        if self.synthesis is not None:
+            # A plan of four cases: what `plan` refuses is refused before the first probe is trained.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ScalecalWarning)
+                plan([0, 0, 1, 1], [-2.0, -1.0, 1.0, 2.0], **self.synthesis)
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {
+        "scaling": "none",
+        "initial": "random",
+        "max_epochs": 50,
+        "min_steps": 0,
+        "validation": "random",
+        "distinct_anchors": False,
+    },
+}
+"""Options a preset sets, whatever else was given."""
+
+
+def with_preset(recipe: Recipe, preset: str | None) -> Recipe:
+    """Return the recipe with a preset's options; None is ``"default"``, the recipe as it is.
+
+    ``"paper"`` is the paper to the letter: raw embeddings, random initial weights, at most 50
+    epochs, a plain random tenth for validation, and anchors by the first probe's prediction alone
+    (unless they are random by design).
+
+    Examples
+    --------
+    >>> with_preset(Recipe(synthesis={}), "paper").synthesis
+    {'anchors': 'prediction'}
+    """
+    if preset is None:
+        return recipe
+    check_choice(preset, PRESETS, "preset")
+    changed = replace(recipe, **PRESETS[preset])
+    if preset != "paper" or recipe.synthesis is None:
+        return changed
+    # Anchors chosen on purpose stay: random ones are the paper's own control.
+    if recipe.synthesis.get("anchors", "confident") != "confident":
+        return changed
+    return replace(changed, synthesis={**recipe.synthesis, "anchors": "prediction"})
+
+
+# -- many at once ----------------------------------------------------------------------------------
 
 MIN_TO_HOLD_OUT = 50
 """Total weight below which nothing is held out: a validation part of four cases decides nothing."""
@@ -135,19 +296,13 @@ def linear_logits(
     >>> linear_logits(np.eye(2), np.array([[3.0, -1.0]]), np.array([0.5]))
     array([ 3.5, -0.5])
     """
-    n = len(X)
-    if rows is not None:
-        n = len(rows)
-    out = np.empty((n, len(coef)))
-    for block in blocks(n, CHUNK_ROWS):
-        chosen: Int | slice = block
-        if rows is not None:
-            chosen = rows[block]
-        # Rows in several files are no array; each chunk of them is one.
-        data = Matrix(_rows(X, chosen))
-        part = data.X
-        if part.dtype != data.dtype:
-            part = data.xp.astype(part, data.dtype)
+    data = Matrix(X)
+    if rows is None:
+        rows = np.arange(data.n_rows)
+    out = np.empty((len(rows), len(coef)))
+    buffer = data.empty(min(CHUNK_ROWS, len(rows)), data.n_features)
+    for block in blocks(len(rows), CHUNK_ROWS):
+        part = data.take(data.index(rows[block]), out=buffer)
         product = part @ data.array(coef.T)
         if unit:
             length = data.xp.sqrt(data.xp.sum(part * part, axis=1))[:, None]
@@ -159,18 +314,9 @@ def linear_logits(
     return out
 
 
-def _rows(X: Any, rows: Int | slice) -> Any:
-    """Some rows of a numpy array, a torch tensor, or rows kept in several files."""
-    if isinstance(X, np.ndarray) or not array_api_compat.is_array_api_obj(X):
-        return np.asarray(X[rows])
-    if isinstance(rows, slice):
-        return X[rows]
-    return X[Matrix(X).index(rows)]
-
-
-def host_rows(X: Any, rows: Int | slice) -> Float:
-    """Rows of X in main memory, in double precision."""
-    return np.asarray(to_host(_rows(X, rows)), dtype=np.float64)
+def host_rows(data: Matrix, rows: Int) -> Float:
+    """Some rows in main memory, in double precision."""
+    return np.asarray(to_host(data.take(data.index(rows))), dtype=np.float64)
 
 
 def predicted(logits: Float) -> Int:
@@ -208,7 +354,6 @@ def fit_many(
     jobs: Sequence[Job],
     *,
     X_validation: Any = None,
-    memory: float | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> list[Trained]:
     """Train every job.
@@ -221,9 +366,6 @@ def fit_many(
         What to train; see `Job`. Rows, labels and split may differ from job to job.
     X_validation
         Where the jobs' own `validation` row numbers point; X itself by default.
-    memory
-        GiB that rows may take in memory: X then stays on disk and may be a
-        `scalecal.features.ShardedArray` of any length; see `scalecal.solvers.train`.
     advance
         Called with the share of the training that was just done, now and then.
 
@@ -248,12 +390,10 @@ def fit_many(
     (6, (1, 5), 600)
     """
     prepared = _prepare_all(jobs)
-    shared = _Shared(X, X_validation, memory)
+    shared = _Shared(X, X_validation)
 
     # Jobs that need the same first probe share it, and a plain job is its own first probe.
-    sharing = same_content([p.rows for p in prepared])
-    labels = same_content([p.y for p in prepared])
-    weights = same_content([p.weights for p in prepared])
+    sharing, labels, weights = (_alike(prepared, name) for name in ("rows", "y", "weights"))
     stage: dict[Any, _Prepared] = {}
     keys: list[Any] = []
     for i, (job, part) in enumerate(zip(jobs, prepared, strict=True)):
@@ -450,18 +590,25 @@ def _prepare(job: Job) -> _Prepared:
     )
 
 
+def _alike(parts: Sequence[_Prepared], name: str) -> list[int]:
+    """Number prepared jobs so that those with equal arrays of this name get the same number."""
+    return same_content([getattr(part, name) for part in parts])
+
+
 class _Shared:
     """The matrix, and what jobs over it have in common."""
 
-    def __init__(self, X: Any, X_validation: Any, memory: float | None) -> None:
-        self.X, self.X_validation, self.memory = X, X_validation, memory
+    def __init__(self, X: Any, X_validation: Any) -> None:
+        self.X, self.X_validation = X, X_validation
+        self.data = Matrix(X)
 
     @cached_property
     def row_sums(self) -> tuple[Float, Float]:
         """Sum and sum of squares of every row, read once for all jobs."""
-        sums, squares = np.empty(len(self.X)), np.empty(len(self.X))
-        for block in blocks(len(self.X), CHUNK_ROWS):
-            part = host_rows(self.X, block)
+        rows = np.arange(self.data.n_rows)
+        sums, squares = np.empty(len(rows)), np.empty(len(rows))
+        for block in blocks(len(rows), CHUNK_ROWS):
+            part = host_rows(self.data, rows[block])
             sums[block] = part.sum(axis=1)
             squares[block] = np.einsum("ij,ij->i", part, part)
         return sums, squares
@@ -473,8 +620,7 @@ class _Shared:
         count: Callable[[float], object],
     ) -> list[Trained]:
         """Train all parts, those with the same solver options in one call; count the probes done."""
-        numbers = same_content([p.rows for p in parts])
-        weights = same_content([p.weights for p in parts])
+        numbers, weights = _alike(parts, "rows"), _alike(parts, "weights")
         scalings: dict[Any, Scaling] = {}
         built = []
         for part, base, *which in zip(parts, first, numbers, weights, strict=True):
@@ -497,7 +643,6 @@ class _Shared:
                 self.X,
                 [built[i][0] for i in members],
                 X_validation=X_validation,
-                memory=self.memory,
                 advance=partial(lambda n, share: count(n * share), len(members)),
                 **dict(zip(TRAINING_LIMITS, limits, strict=True)),
             )
@@ -553,11 +698,11 @@ class _Shared:
         total = float(weights.sum())
         if name == "rms":
             squares = float(weights @ self.row_sums[1][rows])
-            root = float(np.sqrt(squares / (total * self.X.shape[1])))
+            root = float(np.sqrt(squares / (total * self.data.n_features)))
             if root == 0:
                 return Scaling()
             return Scaling(scale=root)
-        parts = partial(_parts, self.X, rows, weights)
+        parts = partial(_parts, self.data, rows, weights)
         mean = np.sum([w @ part for part, w in parts()], axis=0) / total
         square = np.sum([w @ np.square(part - mean) for part, w in parts()], axis=0)
         deviation = np.sqrt(square / total)
@@ -596,7 +741,7 @@ class _Shared:
         rows, y = part.rows, part.y
         logits = first.logits(self.X, rows)
         if recipe.distinct_anchors:
-            distinct = _distinct(self.X, self.row_sums[0][rows], rows, y)
+            distinct = _distinct(self.data, self.row_sums[0][rows], rows, y)
             rows, y, logits = rows[distinct], y[distinct], logits[distinct]
         if options.get("anchors", "confident") == "confident":
             unlearnt = np.setdiff1d(y, y[predicted(logits) == y])
@@ -625,7 +770,7 @@ class _Shared:
 
     def _initial(self, part: _Prepared, first: Trained | None) -> tuple[Float, Float] | None:
         """Initial weights for scaled rows; None for zeros."""
-        d, c = self.X.shape[1], n_columns(part.job.n_classes)
+        d, c = self.data.n_features, n_columns(part.job.n_classes)
         recipe = part.job.recipe
         if recipe.warm_start and first is not None:
             return first.fit.weights, first.fit.intercept
@@ -672,13 +817,13 @@ def n_columns(n_classes: int) -> int:
     return n_classes
 
 
-def _parts(X: Any, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
+def _parts(data: Matrix, rows: Int, weights: Float) -> Iterator[tuple[Float, Float]]:
     """Rows in double precision with their weights, some thousand at a time."""
     for block in blocks(len(rows), CHUNK_ROWS):
-        yield host_rows(X, rows[block]), weights[block]
+        yield host_rows(data, rows[block]), weights[block]
 
 
-def _distinct(X: Any, sums: Float, rows: Int, y: Int) -> Int:
+def _distinct(data: Matrix, sums: Float, rows: Int, y: Int) -> Int:
     """Positions of the first of each set of cases with the same embedding and label."""
     # Equal rows have equal sums to the last bit, so only ties need to be compared.
     order = np.lexsort((sums, y))
@@ -688,6 +833,6 @@ def _distinct(X: Any, sums: Float, rows: Int, y: Int) -> Int:
     copy = np.zeros(len(rows), dtype=bool)
     for start, size in zip(starts[sizes > 1], sizes[sizes > 1], strict=True):
         members = np.sort(order[start : start + size])
-        _, firsts = np.unique(host_rows(X, rows[members]), axis=0, return_index=True)
+        _, firsts = np.unique(host_rows(data, rows[members]), axis=0, return_index=True)
         copy[np.delete(members, firsts)] = True
     return np.flatnonzero(~copy)

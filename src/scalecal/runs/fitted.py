@@ -21,8 +21,16 @@ from scalecal.probes import CrossFit, Job, LinearProbe, Recipe, ScaleProbe, fit_
 from scalecal.probes.estimators import as_json
 from scalecal.probes.methods import find_method
 from scalecal.readers import Readers
-from scalecal.runs.calibrating import chance_note, fit_calibrator, held_out, out_of_sample
-from scalecal.runs.grid import applicable, best_recipe, on_device, shared_arrays
+from scalecal.runs.grid import (
+    applicable,
+    best_recipe,
+    chance_note,
+    fit_calibrator,
+    held_out,
+    on_device,
+    out_of_sample,
+    shared_arrays,
+)
 from scalecal.synthesis import plan
 from scalecal.votes import check_sides
 
@@ -37,7 +45,6 @@ def fit_method(
     preset: str | None = None,
     readers: Readers | None = None,
     class_weight: str | None = None,
-    memory: float | None = None,
     allow_leakage: bool = False,
     dataset: str = "",
     advance: Callable[[float], object] = lambda _: None,
@@ -58,8 +65,6 @@ def fit_method(
         Knowledge of the readers besides the votes: published kappa, the panel's size.
     class_weight
         "balanced": every class counts alike in training; see `scalecal.LinearProbe`.
-    memory
-        GiB of embeddings to hold in memory at most; None: all of them.
     allow_leakage
         Do not warn of groups with cases in both train and test.
     dataset
@@ -92,8 +97,7 @@ def fit_method(
         record = replace(record, calibrator=shifted)
     known = readers or Readers()
     applicable([method], data, known)
-    if memory is None:
-        data = replace(data, X=on_device(data.X, "cpu"))
+    data = replace(data, X=on_device(data.X, "cpu"))
     y, split = data.cases.labels, data.split
     labelled = y >= 0
     rows, val = np.flatnonzero(labelled), None
@@ -111,7 +115,7 @@ def fit_method(
     if record.crossfitted(preset):
         crossfit = CrossFit.of(jobs[0])
         every += crossfit.jobs
-    fits = fit_many(data.X, every, memory=memory, advance=advance)
+    fits = fit_many(data.X, every, advance=advance)
     again = None
     if crossfit is not None:
         again = crossfit, fits[len(jobs) :]

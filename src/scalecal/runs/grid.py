@@ -1,4 +1,8 @@
-"""The one loop: every method with every seed on one set of embeddings, trained together."""
+"""The one loop: every method with every seed on one set of embeddings, trained together.
+
+A method's calibrator is fitted to out-of-sample logits, with what is known of the readers. How many votes
+it needs is answered by `voted_curve`, which fits the panel to the votes of fewer and fewer cases.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 
+from scalecal import metrics
+from scalecal.calibrators import Calibrator, PanelCalibrator
 from scalecal.calibrators.crossfitting import answers_of
 from scalecal.cases import Answers, Cases, Features, Predictions, leakage_note, rows_of
 from scalecal.checks import (
+    Float,
     InputError,
     Int,
     ScalecalWarning,
@@ -26,21 +34,17 @@ from scalecal.checks import (
 )
 from scalecal.engines import Engine, Worker
 from scalecal.evaluation.audits import cases_of
-from scalecal.evaluation.cells import VOTED, joined_cell
-from scalecal.evaluation.changes import VotedCurve
+from scalecal.evaluation.cells import PUBLISHED, READS, VOTED, joined_cell
+from scalecal.evaluation.changes import AtKappa, Losses, VotedCurve
 from scalecal.evaluation.evaluations import Evaluation, evaluate
+from scalecal.evaluation.scores import samples_of, score
+from scalecal.inference.units import NORMAL_95
 from scalecal.limits import check_count
+from scalecal.metrics import columns
+from scalecal.panel import probabilities
 from scalecal.probes import CrossFit, Job, Trained, fit_many, with_label
 from scalecal.probes.methods import METHODS, Method, find_method
 from scalecal.readers import Readers
-from scalecal.runs.calibrating import (
-    chance_note,
-    fit_calibrator,
-    held_out,
-    out_of_sample,
-    why_not,
-)
-from scalecal.runs.voted import NEEDED, voted_curve
 from scalecal.splits import split
 from scalecal.votes import check_sides
 
@@ -170,6 +174,287 @@ def parts(cases: Cases, seed: int) -> tuple[Int, Int | None, Int]:
     return train, val, test
 
 
+# -- from a trained probe to a method's answers ----------------------------------------------------
+
+
+def why_not(method: Method, cases: Cases, readers: Readers) -> str:
+    """Why a method cannot be run on these cases; "" where it can."""
+    panel = readers.usual(cases)
+    if method.needs_votes and cases.votes is None:
+        return "it needs readers' votes"
+    if method.needs_panel and (panel is None or panel < 2):
+        return (
+            "it needs to know how many readers, two or more, are behind each label (--panel-size)"
+        )
+    if method.needs_panel and method.readers == "published" and readers.published(cases)[0] is None:
+        return "it needs the readers' kappa (--kappa), or votes to take it from"
+    if len(cases.classes) > 2 and any(r.smoothing == "confidence" for r in method.recipes()):
+        return "it is for two classes"
+    return ""
+
+
+def fit_calibrator(
+    method: Method,
+    data: Features,
+    rows: Int,
+    logits: Float,
+    readers: Readers,
+    *,
+    votes: Int | None = None,
+    interval: bool = True,
+) -> Calibrator | None:
+    """Fit a method's calibrator to out-of-sample logits of some rows; None where it has none.
+
+    `votes` (rows, C) replace those of the cases, for fewer of them; `interval` is whether rho gets one.
+    """
+    if method.calibrator is None:
+        return None
+    cases = data.cases.take(rows)
+    fitted: Calibrator = clone(method.calibrator)
+    # No other calibrator looks at readers.
+    if not isinstance(fitted, PanelCalibrator):
+        return fitted.fit(logits, cases.labels)
+    sizes = readers.behind(cases)
+    if method.readers != "votes":
+        votes = None
+    elif votes is None:
+        votes = cases.votes
+    if method.readers == "published" and sizes is not None:
+        kappa, share = readers.published(cases)
+        if kappa is not None:
+            fitted.set_params(kappa=kappa, vote_share=share)
+    return fitted.fit(logits, cases.labels, votes=votes, panel_size=sizes, interval=interval)
+
+
+def held_out(probe: Trained, val: Int | None) -> Int | None:
+    """Rows that no weight was trained on: the validation part given, or what the training held out."""
+    if val is None:
+        return probe.validation
+    return val
+
+
+def out_of_sample(
+    probe: Trained,
+    data: Features,
+    val: Int | None,
+    again: tuple[CrossFit, Sequence[Trained]] | None,
+) -> tuple[Int, Float]:
+    """Rows a calibrator may be fitted to, with their logits: cross-fitted, or of the validation part."""
+    if again is not None:
+        cross, parts = again
+        return cross.job.rows, cross.logits(data.X, parts)
+    rows = held_out(probe, val)
+    if rows is None:
+        raise InputError(
+            "too few training cases to hold out a validation part for the calibrator: "
+            "give one (split = 'val'), or more cases"
+        )
+    return rows, probe.logits(data.X, rows)
+
+
+MAX_ERROR = 0.1
+"""Standard error of an AUC at chance above which it tells nothing about the labels."""
+
+USEFUL_AUC = 0.7
+"""An AUC that aligned labels may well have: while it is not excluded, chance is not suspected."""
+
+
+def chance_note(y: Int, logits: Float) -> str:
+    """Say that held-out cases are ranked no better than by chance; "" where they are, or are too few.
+
+    It is said where the 95 % interval holds 0.5 and ends below 0.7. The interval is of the AUC of scores
+    that know nothing of the labels, moved to the AUC found: with m positive and n negative cases its
+    variance is (m + n + 1) / (12 m n) (Mann and Whitney, 1947). Of more than two classes the AUC is the
+    mean of each against the rest, and the variance that of the rarest.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> chance_note(np.arange(400) % 2, rng.normal(size=400))[:72]
+    'AUC on the 400 cases held out of training is 0.53, no better than chance'
+    >>> chance_note(np.arange(400) % 2, np.arange(400) % 2 + rng.normal(size=400))
+    ''
+    """
+    counts = np.bincount(y)
+    counts = counts[counts > 0]
+    if len(counts) < 2:
+        return ""
+    few = float(counts.min())
+    error = float(np.sqrt((len(y) + 1) / (12 * few * (len(y) - few))))
+    if error > MAX_ERROR:
+        return ""
+    value = metrics.auc(y, probabilities(logits))
+    low, high = value - NORMAL_95 * error, value + NORMAL_95 * error
+    # Asked this way round an AUC that is undefined says nothing either.
+    if not (low <= 0.5 and high < USEFUL_AUC):
+        return ""
+    return (
+        f"AUC on the {len(y):,} cases held out of training is {value:.2f}, no better than chance (95 % "
+        f"interval {low:.2f} to {high:.2f}): labels may be misaligned with the embeddings (check that both "
+        "have the same order, or join them by id), or training was too short for so few cases, as with "
+        "the paper's preset."
+    )
+
+
+# -- the curve of votes ----------------------------------------------------------------------------
+
+# How many votes would I need? The panel fitted to the votes of fewer and fewer training cases.
+#
+# From the training part of every seed some cases are drawn whose votes are used, by all their readers
+# (reads="panel") or by one of them at random ("single"); of the other cases only the labels are. Draws are
+# nested (the 25 are among the 50) and shared by both kinds of reads, so that the points of the curve are
+# paired. Zero voted cases is `panel-published`, which needs two published numbers instead; what an error of
+# its kappa would cost is tried by wrong ones.
+
+NEEDED = ("none", "vote-fraction", PUBLISHED, VOTED)
+"""Methods that the curve is made of or compared with."""
+
+N_DRAWS = 20
+"""Draws of voted cases per seed."""
+
+KAPPA_FACTORS = (0.7, 1.0, 1.3)
+"""What the published kappa is multiplied by, to see what an error of it costs."""
+
+
+def draw_order(votes: Int, rng: np.random.Generator) -> tuple[Int, Int]:
+    """The cases that have votes in random order, and one of the votes of each case, (n, C)."""
+    m = votes.sum(axis=1)
+    order = rng.permutation(np.flatnonzero(m > 0))
+    # The number of one vote among a case's votes, then the class whose votes hold that number.
+    pick = (rng.random(len(votes)) * np.maximum(m, 1)).astype(np.int64)
+    one = (np.cumsum(votes, axis=1) > pick[:, None]).argmax(axis=1)
+    single = np.eye(votes.shape[1], dtype=np.int64)[one] * (m > 0)[:, None]
+    return order, single
+
+
+def voted_curve(
+    data: Features,
+    probes: Mapping[int, Trained],
+    again: Mapping[int, tuple[CrossFit, Sequence[Trained]]],
+    tested: Mapping[int, Int],
+    voted: Sequence[int],
+    readers: Readers,
+) -> VotedCurve:
+    """Fit the panel to the votes of some training cases, many times, and score it on the test cases.
+
+    Parameters
+    ----------
+    data
+        Embeddings with labels and votes.
+    probes, again, tested
+        By seed: the trained probe, its cross-fitted parts, and the rows of the test cases.
+    voted
+        Numbers of voted cases; 0 is left to `panel-published`.
+    readers
+        Knowledge of the readers besides the votes.
+    """
+    cases = data.cases
+    assert cases.votes is not None
+    scores: list[dict[str, Any]] = []
+    losses: dict[tuple[int, str], dict[int, Losses]] = {}
+    by_kappa: dict[float, dict[int, AtKappa]] = {}
+    short: dict[int, int] = {}
+    failed: set[str] = set()
+    behind = readers.behind(cases)
+    for seed, probe in probes.items():
+        rows, logits = out_of_sample(probe, data, None, again[seed])
+        test = tested[seed]
+        at_test = probe.logits(data.X, test)
+        y, counts = cases.labels[test], cases.votes[test]
+        sizes = rows_of(behind, test)
+        votes = cases.votes[rows]
+        # The same draws whichever worker runs the seed, and whatever ran before it.
+        rng = np.random.default_rng([seed, len(rows)])
+        at_kappa = wrong_kappas(data, rows, logits, at_test, test, readers)
+        for factor, panel in at_kappa.items():
+            by_kappa.setdefault(factor, {})[seed] = panel
+        sums: dict[tuple[int, str], list[Losses]] = {}
+        for draw in range(N_DRAWS):
+            order, single = draw_order(votes, rng)
+            read = {"panel": votes, "single": single}
+            for n in sorted({n for n in voted if n > 0}):
+                if n > len(order):
+                    short[n] = len(order)
+                    continue
+                for reads in READS:
+                    seen = np.zeros_like(votes)
+                    drawn = order[:n]
+                    seen[drawn] = read[reads][drawn]
+                    try:
+                        fitted = fit_calibrator(
+                            METHODS[VOTED], data, rows, logits, readers, votes=seen, interval=False
+                        )
+                    except InputError as error:
+                        failed.add(f"{n} cases ({reads} reads): {error}")
+                        continue
+                    part = answers_of(fitted, at_test, n_raters=sizes)
+                    head = {"seed": seed, "voted": n, "reads": reads, "draw": draw}
+                    for metric, (value, floor) in score(
+                        samples_of(y, part, counts), brief=True
+                    ).items():
+                        scores.append({**head, "metric": metric, "value": value, "floor": floor})
+                    sums.setdefault((n, reads), []).append(case_losses(y, part, counts))
+        # Averaged over draws, so that an interval over cases is of the usual draw.
+        for key, every in sums.items():
+            names = every[0]
+            losses.setdefault(key, {})[seed] = {
+                name: np.mean([one[name] for one in every], axis=0) for name in names
+            }
+    notes = [
+        f"{n} voted cases are left out: the training part has votes on {most} cases."
+        for n, most in short.items()
+    ]
+    notes += [f"Some draws of {why} were left out." for why in sorted(failed)[:3]]
+    # Means over seeds must be of the same seeds for every kappa.
+    if any(len(by_seed) < len(probes) for by_seed in by_kappa.values()):
+        by_kappa = {}
+    return VotedCurve(scores, losses, notes, by_kappa)
+
+
+def wrong_kappas(
+    data: Features, rows: Int, logits: Float, at_test: Float, test: Int, readers: Readers
+) -> dict[float, AtKappa]:
+    """Fit `panel-published` with its kappa multiplied by each of `KAPPA_FACTORS` (1 at most).
+
+    Empty where kappa is unknown or not positive, or a fit fails.
+    """
+    cases = data.cases
+    assert cases.votes is not None
+    kappa, share = readers.published(cases.take(rows))
+    behind = readers.behind(cases)
+    out: dict[float, AtKappa] = {}
+    if kappa is None or not kappa > 0 or behind is None:
+        return out
+    for factor in KAPPA_FACTORS:
+        wrong = replace(readers, kappa=min(factor * kappa, 1.0), vote_share=share)
+        try:
+            fitted = fit_calibrator(METHODS[PUBLISHED], data, rows, logits, wrong)
+        except InputError:
+            return {}
+        part = answers_of(fitted, at_test, n_raters=behind[test])
+        own = case_losses(cases.labels[test], part, cases.votes[test])
+        out[factor] = AtKappa(min(factor * kappa, 1.0), part.rho, own)
+    return out
+
+
+def case_losses(y: Int, part: Answers, counts: Int) -> Losses:
+    """Loss of each case by the main metrics that are means over cases; NaN where a case has no votes."""
+    samples, voted = samples_of(y, part, counts), counts.sum(axis=1) > 0
+    out = {}
+    for key in columns.chosen(lambda metric: metric.main and metric.term is not None):
+        metric = metrics.METRICS[key]
+        sample = samples.judged_by(metric)
+        assert metric.term is not None
+        assert sample is not None
+        out[key] = metric.term(sample)
+        if metric.votes:
+            out[key] = np.where(voted, out[key], np.nan)
+    return out
+
+
+# -- the loop --------------------------------------------------------------------------------------
+
+
 def run_grid(
     data: Features,
     *,
@@ -181,7 +466,6 @@ def run_grid(
     voted: Sequence[int] = (),
     dataset: str = "data",
     device: str = "cpu",
-    memory: float | None = None,
     allow_leakage: bool = False,
     progress: Callable[[str], None] | None = None,
     advance: Callable[[float], object] = lambda _: None,
@@ -207,8 +491,6 @@ def run_grid(
         Numbers of voted training cases for which the panel is fitted, many times each (`voted_curve`).
     device
         Where probes are trained: "cpu" (numpy), or a torch device such as "cuda".
-    memory
-        GiB of embeddings to hold in memory at most, on the CPU; None: all of them.
     allow_leakage
         Do not warn of groups with cases in both train and test.
     progress
@@ -275,11 +557,8 @@ def run_grid(
     say(f"training {len(jobs)} probes on {data.X.shape[0]:,} x {data.X.shape[1]} embeddings")
     # All seeds at once: probes that are trained on the same rows share batches.
     start = time.perf_counter()
-    if memory is None:
-        data = replace(data, X=on_device(data.X, device))
-    elif device != "cpu":
-        raise InputError("memory is a limit for training on the CPU: give no device")
-    trained = fit_many(data.X, jobs, memory=memory, advance=advance)
+    data = replace(data, X=on_device(data.X, device))
+    trained = fit_many(data.X, jobs, advance=advance)
     seconds = time.perf_counter() - start
     folds = {key: (cross, trained[span]) for key, (cross, span) in again.items()}
     predictions: dict[tuple[str, int], Answers] = {}
@@ -414,8 +693,14 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
     if len(grids) == 1:
         return grids[0]
     capped: Counter[str] = Counter()
+    chosen: dict[tuple[str, int], int] = {}
+    probes: dict[tuple[str, int], Trained] = {}
+    at_chance: list[str] = []
     for grid in grids:
         capped.update(grid.capped)
+        chosen |= grid.chosen
+        probes |= grid.probes
+        at_chance += grid.at_chance
     left_out = {name: why for grid in reversed(grids) for name, why in grid.left_out.items()}
     # In the order of the file, as one run of all seeds has them.
     cell = joined_cell(
@@ -431,12 +716,12 @@ def _together(grids: Sequence[Grid], open_features: Callable[[], Features]) -> G
         replace(cell, answers=kept),
         left_out,
         dict(capped),
-        {key: value for grid in grids for key, value in grid.chosen.items()},
-        {key: value for grid in grids for key, value in grid.probes.items()},
+        chosen,
+        probes,
         sum(grid.seconds for grid in grids),
         curve,
         grids[0].leakage,
-        tuple(note for grid in grids for note in grid.at_chance),
+        tuple(at_chance),
     )
 
 
