@@ -10,7 +10,7 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import ModuleType
@@ -311,10 +311,11 @@ def lookup(name: str, registry: Mapping[str, T], what: str) -> T:
 
 def check_choice(value: T, choices: Iterable[T], name: str) -> T:
     """Return `value` if it is one of `choices`."""
-    known = list(dict.fromkeys(choices))
-    # Arrays, which are not hashable, cannot be compared as a whole.
-    if isinstance(value, Hashable) and value in known:
-        return value
+    known = dict.fromkeys(choices)
+    # Looked up, not compared: arrays and pandas.NA have no truth value.
+    with suppress(TypeError):
+        if value in known:
+            return value
     raise InputError(
         f"{name} must be one of {', '.join(map(repr, known))}, got {reprlib.repr(value)}"
     )

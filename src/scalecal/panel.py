@@ -114,7 +114,7 @@ def probabilities(z: Float) -> Float:
     return np.asarray(softmax(z, axis=1))
 
 
-def class_probabilities(z: Float) -> Float:
+def class_probabilities(logits: Float) -> Float:
     """Probabilities of each class (n, C), from logits of either form.
 
     Examples
@@ -122,9 +122,9 @@ def class_probabilities(z: Float) -> Float:
     >>> class_probabilities(np.array([0.0]))
     array([[0.5, 0.5]])
     """
-    if z.ndim == 1:
-        return np.column_stack([expit(-z), expit(z)])
-    return np.asarray(softmax(z, axis=1))
+    if logits.ndim == 1:
+        return np.column_stack([expit(-logits), expit(logits)])
+    return np.asarray(softmax(logits, axis=1))
 
 
 def normalised(z: Float) -> Float:
