@@ -38,7 +38,7 @@ from scalecal.engines import Engine as WorkerPool
 from scalecal.io import store
 
 if TYPE_CHECKING:
-    from scalecal.paper.reproduction import Source, Training
+    from scalecal.paper.reproduction import Source
 
 Names = Annotated[str | None, typer.Option(metavar="A,B,...", help="Names, with commas between.")]
 
@@ -196,7 +196,7 @@ def reproduce(
             out.mkdir(parents=True, exist_ok=True)
         with store.lock_folder(out):
             store.sweep(out, below=True)
-            with _pool(sources, out, training, engine, workers, num_gpus, address) as pool:
+            with _pool(engine, workers, num_gpus, address, training.device) as pool:
                 outcome = reproduction.reproduce(
                     sources,
                     out,
@@ -218,26 +218,16 @@ def reproduce(
 
 
 def _pool(
-    sources: list[Source],
-    out: Path,
-    training: Training,
     engine: str | None,
     workers: int | None,
     num_gpus: int | None,
     address: str | None,
+    device: str,
 ) -> WorkerPool | nullcontext[None]:
-    """Open the engine of the options, or this machine's cores where that pays; else nothing."""
-    from scalecal.paper.reproduction import cell_folder, seeds_left, worth_spreading
-
+    """Open the engine of the options; without any, cells are trained one after the other, here."""
     if engine is None and workers is None and num_gpus is None:
-        if training.device != "cpu":
-            return nullcontext()
-        left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in sources}
-        workers = worth_spreading(left)
-        if workers == 1:
-            return nullcontext()
-        tell(f"training on {workers} processes")
-    return open_workers(engine, workers, num_gpus, address, training.device)
+        return nullcontext()
+    return open_workers(engine, workers, num_gpus, address, device)
 
 
 @command(
