@@ -25,8 +25,7 @@ from scalecal.evaluation.changes import equal_entropy, soften
 from scalecal.evaluation.scores import entropy
 from scalecal.inference.selection import selection_draws
 from scalecal.paper import decisions
-from scalecal.paper.claims import CLAIMS
-from scalecal.paper.decisions import check_axis, check_neighbours
+from scalecal.paper.claims import CLAIMS, check_axis, check_neighbours
 from scalecal.paper.evidence import Embeddings, Evidence
 from scalecal.paper.printed import REPLICATION, SMOOTHINGS
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 IMAGES_WORK = (
-    Work("scalecal.datasets.published:open_breakhis"),
+    Work("scalecal.datasets.catalogue:open_breakhis"),
     Work("scalecal.datasets.own_images:open_table"),
 )
 """The work behind the options of `open_images` that have a default."""
@@ -55,7 +55,7 @@ Partial = Annotated[
     bool | None, typer.Option("--partial", help="Accept an incomplete copy of the data set.")
 ]
 Magnification = Annotated[
-    str | None, typer.Option(help="BreakHis: all, {scalecal.datasets.published:MAGNIFICATIONS}.")
+    str | None, typer.Option(help="BreakHis: all, {scalecal.datasets.catalogue:MAGNIFICATIONS}.")
 ]
 Classes = Annotated[
     str | None, typer.Option(metavar="A,B,...", help="Class names in the order of their labels.")

@@ -20,9 +20,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from scalecal.checks import InputError, library, lookup
-from scalecal.encoders.record import CLIP, Encoder, Preprocessing
-from scalecal.encoders.registry import ENCODERS
-from scalecal.encoders.weights import need_hub
+from scalecal.encoders.loading import need_hub
+from scalecal.encoders.registry import CLIP, ENCODERS, Encoder, Preprocessing
 from scalecal.io.boundary import read_document
 
 T = TypeVar("T")

@@ -37,7 +37,7 @@ from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
-    from scalecal.encoders.record import Preprocessing
+    from scalecal.encoders.registry import Preprocessing
 
 UInt8 = NDArray[np.uint8]
 Unread = tuple[int, str]

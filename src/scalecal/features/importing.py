@@ -55,7 +55,7 @@ from scalecal.checks import (
     rows,
 )
 from scalecal.datasets.image_sets import case_frame
-from scalecal.encoders.weights import read_state_dict
+from scalecal.encoders.loading import read_state_dict
 from scalecal.io.arrays import (
     BYTES_PER_CASE,
     check_cases,

@@ -33,7 +33,7 @@ from scalecal.checks import (
     library,
     lookup,
 )
-from scalecal.encoders.record import IMAGENET, Preprocessing
+from scalecal.encoders.registry import IMAGENET, Preprocessing
 from scalecal.engines.local import cores
 from scalecal.evaluation.cells import write_cell
 from scalecal.features.encoding import pick_device, pick_precision

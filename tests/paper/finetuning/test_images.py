@@ -15,7 +15,7 @@ pytest.importorskip("torchvision")
 from scalecal.checks import InputError  # noqa: E402
 from scalecal.datasets import open_dataset  # noqa: E402
 from scalecal.datasets.image_sets import ImageSet  # noqa: E402
-from scalecal.encoders.record import Preprocessing  # noqa: E402
+from scalecal.encoders.registry import Preprocessing  # noqa: E402
 from scalecal.paper.finetuning import Pixels, augment, divide, labelled_cases, uniforms  # noqa: E402  # noqa: E402
 from tests.datasets.trees import make_breakhis  # noqa: E402
 from tests.paper.finetuning.made import N  # noqa: E402
