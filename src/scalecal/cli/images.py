@@ -197,7 +197,7 @@ def extract(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="{scalecal.features.encoding:PRECISIONS}. On a CPU auto is fp32; bf16 may be twice "
+            help="{scalecal.features.extraction:PRECISIONS}. On a CPU auto is fp32; bf16 may be twice "
             "as fast, but is less precise."
         ),
     ] = None,
@@ -211,7 +211,7 @@ def extract(
     compile: Annotated[
         str | None,
         typer.Option(
-            help="torch.compile: {scalecal.features.encoding:COMPILE}; auto if it saves time."
+            help="torch.compile: {scalecal.features.extraction:COMPILE}; auto if it saves time."
         ),
     ] = None,
     strict: Annotated[

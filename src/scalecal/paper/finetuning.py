@@ -36,7 +36,7 @@ from scalecal.checks import (
 from scalecal.encoders.registry import IMAGENET, Preprocessing
 from scalecal.engines.local import cores
 from scalecal.evaluation.cells import write_cell
-from scalecal.features.encoding import pick_device, pick_precision
+from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.features.image_rows import read_rows
 from scalecal.io.boundary import read_document
 from scalecal.io.store import Store, as_document, output_folder, plain, write_csv
