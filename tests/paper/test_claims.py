@@ -14,6 +14,8 @@ from scalecal.io.store import write_json
 from scalecal.paper.claims import (
     CLAIMS,
     MAIN,
+    VERDICTS,
+    Verdict,
     check_axis,
     check_neighbours,
     claims_json,
@@ -22,7 +24,6 @@ from scalecal.paper.claims import (
 )
 from scalecal.paper.evidence import Embeddings, Evidence
 from scalecal.paper.printed import FACTS
-from scalecal.paper.verdicts import VERDICTS, Verdict
 from tests.evaluation.made import cell, sharp, votes
 
 ENCODERS = ("uni", "plip")

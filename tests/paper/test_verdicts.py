@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import norm, t
 
 from scalecal.inference.paired import Drawn
+from scalecal.paper.claims import WRONG, Statement, all_of, combined, interval_of, judged_all
 from scalecal.paper.evidence import MissingEvidence
-from scalecal.paper.verdicts import WRONG, Statement, all_of, combined, interval_of, judged_all
 
 
 def number(value, cases=0.01, seeds=0.01, *, n=500, units=500, n_seeds=10, seed=0):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 IMAGES_WORK = (
     Work("scalecal.datasets.catalogue:open_breakhis"),
-    Work("scalecal.datasets.own_images:open_table"),
+    Work("scalecal.datasets.catalogue:open_table"),
 )
 """The work behind the options of `open_images` that have a default."""
 

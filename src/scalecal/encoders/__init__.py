@@ -6,8 +6,13 @@
 (1024, 224, True)
 """
 
-from scalecal.encoders.custom import get_encoder
-from scalecal.encoders.loading import LoadedEncoder, build_encoder, load_encoder, weights_here
+from scalecal.encoders.loading import (
+    LoadedEncoder,
+    build_encoder,
+    get_encoder,
+    load_encoder,
+    weights_here,
+)
 from scalecal.encoders.registry import (
     ENCODERS,
     PAPER_PREPROCESSING,
