@@ -35,7 +35,7 @@ COMPILED = ("gigapath", "uni", "conch")  # as `--compile auto` does with some 10
 ALONE = """
 import sys, time
 from pathlib import Path
-from scalecal.datasets.decoding import decode_image
+from scalecal.datasets.image_sources import decode_image
 files = sorted(Path(sys.argv[1]).iterdir())[int(sys.argv[2]) :: 16]
 decode_image(files[0])
 done, start = 0, time.perf_counter()

@@ -110,7 +110,10 @@ def test_published_totals() -> None:
             lambda t: t.replace("Atypical,Normal,", "Maybe,Normal,").replace("True", "yes"),
             "must hold",
         ),
-        (lambda t: t.replace("Atypical,Normal,", ",Normal,").replace("True", ""), "empty cells"),
+        (
+            lambda t: t.replace("Atypical,Normal,", ",Normal,").replace("True", ""),
+            "is empty at row",
+        ),
         (
             lambda t: t.replace("Normal\r\n", "Atypical\r\n").replace("False\r\n", "True\r\n"),
             "contradicts",

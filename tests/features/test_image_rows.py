@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 from PIL import ImageFile
 
-from scalecal.datasets.decoding import ImageError
 from scalecal.datasets.image_sets import ImageSet
-from scalecal.datasets.image_sources import FileSource
+from scalecal.datasets.image_sources import FileSource, ImageError
 from scalecal.encoders import Preprocessing
 from scalecal.features import extraction, image_rows
 from scalecal.features.extraction import EncodingOptions, _gather, encode_shards

@@ -55,8 +55,14 @@ from scalecal.datasets.image_sources import (
 from scalecal.io.arrays import need_array, open_hdf5, read_hdf5
 from scalecal.io.case_tables import CaseReader, without_empty_columns
 from scalecal.io.features import choose_classes
-from scalecal.io.input_columns import NamedColumns, as_ids, open_columns, roles_of, some
-from scalecal.io.tables import column_names, read_table
+from scalecal.io.input_columns import (
+    NamedColumns,
+    as_ids,
+    open_columns,
+    read_filled,
+    roles_of,
+    some,
+)
 from scalecal.splits import PARTS
 from scalecal.votes import Ties
 
@@ -309,16 +315,7 @@ def _find_table(about: Dataset, data: str | Path | None, table: str, images: str
 
 def _read_text(file: Path, columns: Sequence[str]) -> dict[str, list[str]]:
     """Read columns as text; all must be there and filled."""
-    header = column_names(file)
-    missing = [name for name in columns if name not in header]
-    if missing:
-        raise InputError(
-            f"{file} has no column {some(missing, 5)}; its columns are {some(header, 12)}"
-        )
-    table = read_table(file, text=columns)
-    empty = table[[*columns]].isna().any(axis=1)
-    if empty.any():
-        raise InputError(f"{file}: {int(empty.sum())} rows have empty cells. Download it again.")
+    table = read_filled(file, columns)
     return {name: table[name].astype(str).str.strip().tolist() for name in columns}
 
 

@@ -52,7 +52,6 @@ from scalecal.checks import (
     in_file,
     library,
     lookup,
-    rows,
 )
 from scalecal.datasets.image_sets import case_frame
 from scalecal.encoders.loading import read_state_dict
@@ -76,9 +75,9 @@ from scalecal.io.feature_store import (
     load_features,
 )
 from scalecal.io.features import case_roles, choose_classes, matrix_from_npz, matrix_from_table
-from scalecal.io.input_columns import NamedColumns, as_ids, join, some
+from scalecal.io.input_columns import NamedColumns, as_ids, join, read_filled, some
 from scalecal.io.store import file_hash
-from scalecal.io.tables import read_arrow, read_table
+from scalecal.io.tables import read_arrow
 from scalecal.limits import check_limit
 
 MATCHES = ("id", "group")
@@ -448,16 +447,7 @@ def _home(folder: Path) -> Path:
 
 def _from_eva(path: Path) -> ForeignFeatures:
     listed = path / "manifest.csv"
-    manifest = read_table(listed, text=["origin", "embeddings", "wsi_id"])
-    for column in ("origin", "embeddings"):
-        if column not in manifest:
-            raise InputError(
-                f"{listed} has no column {column!r}, only "
-                f"{some(list(manifest)) or 'some without a name'}"
-            )
-        if manifest[column].isna().any():
-            where = rows(manifest[column].isna().to_numpy())
-            raise InputError(f"{listed}: column {column!r} is empty at {where}")
+    manifest = read_filled(listed, ["origin", "embeddings"], text=["wsi_id"])
     files = [check_file(inside(path, str(name), listed)) for name in manifest["embeddings"]]
     blocks = [_read_tensors(file) for file in files]
     with in_file(str(path)):

@@ -69,22 +69,15 @@ MIN_SEEDS = 2
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured, on how many cases, and the verdict with its reason."""
+    """What was measured, on how many cases, and the verdict with its reason.
+
+    Of a whole claim, or of one encoder or smoothing function that it is about (`all_of`).
+    """
 
     measured: str
     n: int
     verdict: Answer
     reason: str
-
-
-@dataclass(frozen=True)
-class Part:
-    """The answer for one encoder or smoothing function: its value, its cases, and why."""
-
-    answer: Answer
-    value: float
-    n: int
-    why: str
 
 
 # ---- numbers with both kinds of noise
@@ -245,7 +238,7 @@ class Statement:
             return self.short
         return f"{self.short} ({' to '.join(map(self._written, self.interval()))})"
 
-    def judged(self, together: int = 1) -> Part:
+    def judged(self, together: int = 1) -> Verdict:
         """Judge the statement; it is one of `together` of which each would fail a claim."""
         answer: Answer = "inconclusive"
         why = self.lacks or (self.text if self.defined else self.undefined)
@@ -257,16 +250,21 @@ class Statement:
                 answer = "holds"
             elif (widest[1] <= fails) if self.above else (widest[0] >= fails):
                 answer = "does not hold"
-        return Part(answer, self.value, self.number.n, why)
+        return Verdict(self.short, self.number.n, answer, why)
 
 
-def judged_all(statements: Mapping[str, Statement]) -> dict[str, Part]:
+def judged_all(statements: Mapping[str, Statement]) -> dict[str, Verdict]:
     """Judge statements that must all hold."""
     return {name: one.judged(len(statements)) for name, one in statements.items()}
 
 
 def all_of(
-    parts: Mapping[str, Part], what: str, *, measured: str, of: str = "encoders", missing: str = ""
+    parts: Mapping[str, Verdict],
+    what: str,
+    *,
+    measured: str,
+    of: str = "encoders",
+    missing: str = "",
 ) -> Verdict:
     """Join the answers for each of several: all must hold; one that fails is enough to fail.
 
@@ -275,7 +273,7 @@ def all_of(
     if not parts:
         raise MissingEvidence(missing or f"{what}: none here")
     named = {
-        answer: [e for e, part in parts.items() if part.answer == answer] for answer in VERDICTS
+        answer: [e for e, part in parts.items() if part.verdict == answer] for answer in VERDICTS
     }
     reason = f"{what}: holds for {len(named['holds'])} of {len(parts)} {of}"
     verdict: Answer = "holds"
@@ -289,12 +287,12 @@ def all_of(
     return Verdict(measured, max(part.n for part in parts.values()), verdict, reason)
 
 
-def _listed(names: Sequence[str], parts: Mapping[str, Part]) -> str:
+def _listed(names: Sequence[str], parts: Mapping[str, Verdict]) -> str:
     """Names with their reasons; of many, the first one's only."""
     if len(names) > 3:
         listed = ", ".join(map(encoder_label, names))
-        return f"{listed} ({encoder_label(names[0])}: {parts[names[0]].why})"
-    return ", ".join(f"{encoder_label(name)} ({parts[name].why})" for name in names)
+        return f"{listed} ({encoder_label(names[0])}: {parts[names[0]].reason})"
+    return ", ".join(f"{encoder_label(name)} ({parts[name].reason})" for name in names)
 
 
 GAP = 0.038
@@ -482,7 +480,7 @@ def _lowers(
     change = _lower(drawn, encoders, method, reference, stratum, metric, least=least)
     judged = change.judged()
     before, after = (drawn.averaged(encoders, m, stratum, metric) for m in (reference, method))
-    reason = f"{what}: {before.value:.3f} to {after.value:.3f}; {judged.why}"
+    reason = f"{what}: {before.value:.3f} to {after.value:.3f}; {judged.reason}"
     if len(encoders) > 1:
         against = []
         for encoder in encoders:
@@ -492,7 +490,7 @@ def _lowers(
             reason += f"; not lower for {', '.join(against)}"
         else:
             reason += "; lower for every encoder"
-    return Verdict(change.text, judged.n, judged.answer, reason)
+    return Verdict(change.text, judged.n, judged.verdict, reason)
 
 
 def lowers(
@@ -936,17 +934,17 @@ def premise(
             answer = "holds"
         elif one.n >= MIN_CASES and interval(one.samples, 1 - 2 * WRONG / len(checks))[1] <= bound:
             answer = "does not hold"
-        parts[encoder] = Part(answer, one.value, one.n, one.text)
+        parts[encoder] = Verdict(f"{one.value:+.2f}", one.n, answer, one.text)
     verdict = all_of(
         parts,
         f"{evidence.primary}: {what}, anchors of the first seed",
-        measured=_range([part.value for part in parts.values()], "{:+.2f}".format),
+        measured=_range([one.value for one in checks.values()], "{:+.2f}".format),
         missing="needs embeddings of training cases with readers' votes",
     )
     if verdict.verdict != "holds":
         return verdict
     first = next(iter(parts))
-    reason = f"{verdict.reason} ({encoder_label(first)}: {parts[first].why})"
+    reason = f"{verdict.reason} ({encoder_label(first)}: {parts[first].reason})"
     return Verdict(verdict.measured, verdict.n, verdict.verdict, reason)
 
 
@@ -968,7 +966,7 @@ def replicates(evidence: Evidence) -> Verdict:
     parts = {}
     for name, (values, mean, sd) in numbers.items():
         parts[name] = _within_error_bars(values, mean, sd, len(numbers))
-    within = sum(part.answer == "holds" for part in parts.values())
+    within = sum(part.verdict == "holds" for part in parts.values())
     return all_of(
         parts,
         "mean within the error bars, ours and the published (n = seeds)",
@@ -978,12 +976,12 @@ def replicates(evidence: Evidence) -> Verdict:
     )
 
 
-def _within_error_bars(values: Float, mean: float, sd: float, together: int) -> Part:
+def _within_error_bars(values: Float, mean: float, sd: float, together: int) -> Verdict:
     """Judge one of `together` numbers: the error bars of `values` and of mean and sd overlap."""
     n, average = len(values), float(values.mean())
     if n < 3:
         why = f"only {n} seeds, 3 are needed for a standard deviation"
-        return Part("inconclusive", average, n, why)
+        return Verdict(f"{average:.1f}", n, "inconclusive", why)
     spread = float(values.std(ddof=1))
     left = sd + spread - abs(average - mean)
 
@@ -997,7 +995,8 @@ def _within_error_bars(values: Float, mean: float, sd: float, together: int) -> 
         answer = "holds"
     elif left < -half_width(WRONG / together):
         answer = "does not hold"
-    return Part(answer, average, n, f"{average:.1f}, published {mean:.1f}")
+    measured = f"{average:.1f}"
+    return Verdict(measured, n, answer, f"{measured}, published {mean:.1f}")
 
 
 def contradicts(_: Evidence, *, fact: Fact) -> Verdict:
