@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from functools import partial as bind
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -191,12 +192,13 @@ def reproduce(
             **given(device=device),
             **chosen,
         )
-        reproduction.check_begun(sources, out, training)
-        with store.disk_errors(out):
-            out.mkdir(parents=True, exist_ok=True)
-        with store.lock_folder(out):
-            store.sweep(out, below=True)
-            with _pool(engine, workers, num_gpus, address, training.device) as pool:
+        begin = bind(reproduction.check_begun, sources, out, training)
+        # Without an engine cells are trained one after the other, here.
+        pool: WorkerPool | nullcontext[None] = nullcontext()
+        with store.hold_folder(out, begin):
+            if engine is not None or workers is not None or num_gpus is not None:
+                pool = open_workers(engine, workers, num_gpus, address, training.device)
+            with pool as opened:
                 outcome = reproduction.reproduce(
                     sources,
                     out,
@@ -204,7 +206,7 @@ def reproduce(
                     command=sys.argv,
                     left_out=missing,
                     also=also,
-                    engine=pool,
+                    engine=opened,
                     progress=tell,
                 )
     for name, why in outcome.left_out.items():
@@ -215,19 +217,6 @@ def reproduce(
     # Its cells were written one by one, by several processes.
     store_facts(out)
     close_run(out, ["cells", "claims.json", "figures", "results.csv", "run.json", "tables"])
-
-
-def _pool(
-    engine: str | None,
-    workers: int | None,
-    num_gpus: int | None,
-    address: str | None,
-    device: str,
-) -> WorkerPool | nullcontext[None]:
-    """Open the engine of the options; without any, cells are trained one after the other, here."""
-    if engine is None and workers is None and num_gpus is None:
-        return nullcontext()
-    return open_workers(engine, workers, num_gpus, address, device)
 
 
 @command(

@@ -30,7 +30,7 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,8 +257,8 @@ class EncodedShard:
 
     start: int
     stop: int
-    features: NDArray[np.float32]
-    skipped: list[Skipped] = field(default_factory=list)
+    features: NDArray[Any]
+    skipped: list[Skipped]
 
 
 def _batches(ranges: Iterable[tuple[int, int]], size: int) -> Iterator[tuple[int, int]]:
@@ -643,14 +643,8 @@ class Folder:
     dtype: str
 
 
-@dataclass(frozen=True)
-class Finished:
-    """What became of a shard: written by the worker, or here to be written."""
-
-    number: int
-    rows: int
-    features: NDArray[Any] | None = None
-    skipped: tuple[Skipped, ...] = ()
+Done = tuple[int, int, EncodedShard | None]
+"""A shard's number, its rows, and the shard itself where it is left to the caller to write."""
 
 
 @dataclass(frozen=True)
@@ -664,19 +658,19 @@ class Shards:
     threads: int | None
     strict: bool
 
-    def __call__(self, station: Station) -> list[Finished]:
+    def __call__(self, station: Station) -> list[Done]:
         """Embed the shards and write them.
 
         Where the folder is not seen, one shard is sent back; the caller will ask for the others.
         """
         here = (self.folder.path / self.folder.mark).exists()
         first = self.shards[0][1]
-        done: list[Finished] = []
+        done: list[Done] = []
         todo: list[tuple[int, int, int]] = []
         for number, start, stop in self.shards:
             if here and shard_note(self.folder.path, number, start, stop) is not None:
                 # By a worker that was lost after it had written.
-                done.append(Finished(number, stop - start))
+                done.append((number, stop - start, None))
             else:
                 todo.append((number, start, stop))
         if not here:
@@ -691,21 +685,24 @@ class Shards:
         )
         with contextlib.closing(encoded):
             for (number, _, _), shard in zip(todo, encoded, strict=True):
-                done.append(self._finish(number, shard, here, first))
+                left = self._finish(number, shard, here, first)
+                done.append((number, shard.stop - shard.start, left))
         return done
 
-    def _finish(self, number: int, shard: EncodedShard, here: bool, first: int) -> Finished:
-        rows = shard.stop - shard.start
-        skipped = tuple(replace(s, row=s.row + first) for s in shard.skipped)
+    def _finish(
+        self, number: int, shard: EncodedShard, here: bool, first: int
+    ) -> EncodedShard | None:
+        """Write a shard where the folder is seen, else return it in the number type on disk."""
+        skipped = [replace(s, row=s.row + first) for s in shard.skipped]
         if not here:
             with np.errstate(over="ignore"):  # an overflow is found, and named, when it is written
                 features = shard.features.astype(self.folder.dtype)
-            return Finished(number, rows, features, skipped)
+            return replace(shard, features=features, skipped=skipped)
         ids = self.images.cases.ids[shard.start : shard.stop]
         start = first + shard.start
         path, dtype = self.folder.path, self.folder.dtype
         write_shard(path, number, shard.features, ids, skipped, start=start, dtype=dtype)
-        return Finished(number, rows)
+        return None
 
 
 def _perform(station: Station, task: Callable[[Station], Any]) -> Any:
@@ -753,10 +750,10 @@ def encode_on(
                 for run in _runs(missing, most)
             )
             for _, done in engine.run(_perform, tasks, setup=loader, final=out_of_memory):
-                for shard in done:
-                    if shard.features is not None:
-                        store.write_shard(shard.number, shard.features, shard.skipped)
-                    advance(shard.rows)
+                for number, rows, shard in done:
+                    if shard is not None:
+                        store.write_shard(number, shard.features, shard.skipped)
+                    advance(rows)
             # What workers that do not see the folder left over.
             missing, most = store.missing(), 1
 

@@ -48,7 +48,6 @@ from scalecal.io.store import (
     file_hash,
     hold_folder,
     set_aside,
-    sweep,
     write_bytes,
     write_json,
 )
@@ -658,7 +657,6 @@ class StoreWriter(contextlib.AbstractContextManager["StoreWriter"]):
             manifest = read_manifest(self.path)
         else:
             check_unused(self.path)
-        sweep(self.path, below=True)
         self.complete = bool(manifest.get("complete"))
         changed = differences({key: manifest.get(key) for key in self.settings}, self.settings)
         # Without shards nothing is lost by other settings: of a run that stopped at its first image, say.
