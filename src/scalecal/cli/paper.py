@@ -194,11 +194,11 @@ def reproduce(
         )
         begin = bind(reproduction.check_begun, sources, out, training)
         # Without an engine cells are trained one after the other, here.
-        pool: WorkerPool | nullcontext[None] = nullcontext()
+        asked: WorkerPool | nullcontext[None] = nullcontext()
         with store.hold_folder(out, begin):
             if engine is not None or workers is not None or num_gpus is not None:
-                pool = open_workers(engine, workers, num_gpus, address, training.device)
-            with pool as opened:
+                asked = open_workers(engine, workers, num_gpus, address, training.device)
+            with asked as opened:
                 outcome = reproduction.reproduce(
                     sources,
                     out,

@@ -69,7 +69,6 @@ from scalecal.io.case_tables import CaseReader, open_votes, without_empty_column
 from scalecal.io.feature_store import (
     FeatureFolder,
     StoreWriter,
-    cast_embeddings,
     check_image_table,
     default_shard_rows,
     load_features,
@@ -178,8 +177,7 @@ def import_features(
             for shard, start, stop in store.missing():
                 values = foreign.read(start, stop)
                 with in_file(str(source)):
-                    values = cast_embeddings(values, dtype, table["id"].iloc[start:stop].tolist())
-                store.write_shard(shard, values)
+                    store.write_shard(shard, values)
             store.finish()
         except BaseException:
             store.discard()  # a part of an import is of no use: it is quickly done again
