@@ -89,7 +89,7 @@ def pipeline(
     on_batch: Callable[[int], object] | None = None,
 ) -> float:
     """Images per second from the file to shards on disk, the start included."""
-    from scalecal.features.encoding import encode_shards
+    from scalecal.features.extraction import encode_shards
     from scalecal.io.feature_store import write_shard
 
     (out / "shards").mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def measure(name: str, patches: Any, folder: Path, asked: argparse.Namespace) ->
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.encoding import EncodingOptions, Network, operations, pick_compile
+    from scalecal.features.extraction import EncodingOptions, Network, operations, pick_compile
     from scalecal.features.transforms import short_products
 
     seconds = asked.seconds

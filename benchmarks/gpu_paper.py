@@ -51,7 +51,7 @@ def timed_extraction(
     encoder: Any, images: Any, n: int, whole: int, out: Path
 ) -> tuple[float, float, bool]:
     """Return seconds for the whole set by the rate of `n` images, that rate, and whether it compiled."""
-    from scalecal.features.encoding import EncodingOptions, pick_compile
+    from scalecal.features.extraction import EncodingOptions, pick_compile
 
     compiled = pick_compile("auto", encoder, whole)
     options = EncodingOptions("cuda", "bf16", BATCH, compile=compiled)
@@ -73,7 +73,7 @@ def extraction(name: str, share: float, sets: dict[str, Any], out: Path) -> Any:
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.encoding import operations
+    from scalecal.features.extraction import operations
 
     began = time.perf_counter()
     encoder = load_encoder(get_encoder(name), weights="random", device="cuda")

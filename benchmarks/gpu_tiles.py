@@ -35,7 +35,7 @@ COMPILED = ("gigapath", "uni", "conch")  # as `--compile auto` does with some 10
 ALONE = """
 import sys, time
 from pathlib import Path
-from scalecal.datasets.decoding import decode_image
+from scalecal.datasets.image_sources import decode_image
 files = sorted(Path(sys.argv[1]).iterdir())[int(sys.argv[2]) :: 16]
 decode_image(files[0])
 done, start = 0, time.perf_counter()
@@ -125,7 +125,7 @@ def decoding(files: list[Path], n: int, workers: int) -> tuple[str, float]:
     """Return the pace from file to (pinned) batches, and the caller's own CPU ms per image."""
     import torch
 
-    from scalecal.features.encoding import EncodingOptions, _host_batches
+    from scalecal.features.extraction import EncodingOptions, _host_batches
 
     options, pin = EncodingOptions("cuda", "bf16", BATCH), torch.cuda.is_available()
     encoder: Any = SimpleNamespace(preprocess=None)  # of which reading needs nothing else
@@ -177,7 +177,7 @@ def embedding(files: list[Path], folder: Path, rows: dict[int, int], names: list
     import torch
 
     from scalecal.encoders import get_encoder, load_encoder
-    from scalecal.features.encoding import EncodingOptions, Network
+    from scalecal.features.extraction import EncodingOptions, Network
     from scalecal.features.transforms import short_products
 
     print("\n### The same tiles, images/s from file to shard, bf16, batch 512\n")

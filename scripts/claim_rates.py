@@ -12,7 +12,7 @@ import argparse
 
 from tests.paper.known_truth import SCENARIOS
 
-from scalecal.paper.verdicts import VERDICTS
+from scalecal.paper.claims import VERDICTS
 
 
 def main() -> None:

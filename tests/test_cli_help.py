@@ -15,7 +15,7 @@ from scalecal.calibrators import CALIBRATORS
 from scalecal.cli import app
 from scalecal.cli.app import COMMANDS, default_text
 from scalecal.engines import ENGINES
-from scalecal.features.encoding import PRECISIONS
+from scalecal.features.extraction import PRECISIONS
 from scalecal.features.importing import FORMATS
 from scalecal.io.input_columns import named_roles
 from scalecal.paper.finetuning import LABEL_KINDS

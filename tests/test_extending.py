@@ -30,7 +30,7 @@ from scalecal.cases import Answers, Cases, Predictions
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.datasets import DATASETS, open_dataset
-from scalecal.datasets.own_images import open_table
+from scalecal.datasets.catalogue import open_table
 from scalecal.evaluation.evaluations import evaluate_files
 from scalecal.evaluation.gates import parse_condition
 from scalecal.evaluation.stream import StreamingAudit

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from scalecal.checks import InputError
 from scalecal.cli import app
 from scalecal.cli.app import COMMANDS
-from scalecal.features.encoding import Network
+from scalecal.features.extraction import Network
 from scalecal.io import store
 from scalecal.io.store import RECORD, Store, check_place, output_folder, write_file, write_text
 from tests.cli_commands import find_command

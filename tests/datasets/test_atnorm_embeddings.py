@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from scalecal.datasets import load_atnorm_md
-from scalecal.datasets.published import ATNORM_MD_COUNTS
+from scalecal.datasets.catalogue import ATNORM_MD_COUNTS
 from scalecal.votes import fleiss_kappa
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make_atnorm_md.py"

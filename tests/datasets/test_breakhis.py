@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scalecal.checks import InputError
 from scalecal.datasets import DATASETS, open_dataset
-from scalecal.datasets.published import MAGNIFICATIONS, parse_names
+from scalecal.datasets.catalogue import MAGNIFICATIONS, parse_names
 from tests.datasets.trees import BREAKHIS_SLIDES, make_breakhis, picture, save_picture
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from scalecal.checks import InputError
-from scalecal.datasets.decoding import ImageError, decode_image
+from scalecal.datasets.image_sources import ImageError, decode_image
 from tests.datasets.trees import picture
 
 

@@ -12,8 +12,7 @@ from PIL import Image
 
 from scalecal.checks import InputError
 from scalecal.datasets import open_dataset
-from scalecal.datasets.decoding import ImageError
-from scalecal.datasets.image_sources import ZipSource
+from scalecal.datasets.image_sources import ImageError, ZipSource
 from tests.datasets.trees import MHIST_HEADER, make_mhist, picture
 
 
@@ -184,7 +183,7 @@ def test_wrong_columns_and_values(tmp_path: Path) -> None:
         (",HP,0,train", ",HP,0,dev", "must hold train or test, got 'dev'"),
         (",HP,0,", ",HP,4,", "contradicts the votes for 'MHIST_aaa.png'"),
         (",HP,0,", ",HP,x,", "must hold 0, 1, .* or 7, got 'x'"),
-        (",HP,0,", ",HP,,", "empty cells"),
+        (",HP,0,", ",HP,,", "column 'Number of Annotators .* is empty at row 0"),
         (",SSA,7,", ",SSA,8,", "or 7, got '8'"),
         ("MHIST_aab.png", "MHIST_aaa.png", "must be unique.*MHIST_aaa"),
         ("MHIST_aab.png", "../x.png", "not a plain file name"),

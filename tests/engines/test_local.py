@@ -10,8 +10,7 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.engines import ENGINES, Worker, open_engine
-from scalecal.engines.interface import MAX_FAILURES, MAX_LOSSES, Ledger, TaskError
-from scalecal.engines.local import cores
+from scalecal.engines.local import MAX_FAILURES, MAX_LOSSES, Ledger, TaskError, cores
 from scalecal.features import extract, extraction
 from tests.engines.encoders import troubled_encoder
 from tests.engines.jobs import Task, arithmetic_threads, counted, square, who

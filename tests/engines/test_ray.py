@@ -12,7 +12,7 @@ import pytest
 
 from scalecal.checks import InputError
 from scalecal.engines import open_engine
-from scalecal.engines.interface import TaskError
+from scalecal.engines.local import TaskError
 from scalecal.features import extract, extraction
 from scalecal.features.extraction import Folder
 from scalecal.progress import Progress

@@ -18,8 +18,15 @@ from scalecal.calibrators import (
 )
 from scalecal.checks import InputError
 from scalecal.export import probe_graph as module
-from scalecal.export.probe_graph import BUILDERS, check_model, check_rows, expected, onnx_model
-from scalecal.export.tensors import Graph, place
+from scalecal.export.probe_graph import (
+    BUILDERS,
+    Graph,
+    check_model,
+    check_rows,
+    expected,
+    onnx_model,
+    place,
+)
 from scalecal.panel import split_probability
 from scalecal.probes import LinearProbe, ScaleProbe
 from tests.calibrators.made import three_classes, two_classes

@@ -24,7 +24,7 @@ from scalecal.datasets import open_dataset
 from scalecal.datasets.image_sets import ImageSet
 from scalecal.encoders import get_encoder, load_encoder
 from scalecal.features import import_features, load_features
-from scalecal.features.encoding import (
+from scalecal.features.extraction import (
     COMPILED_FROM,
     EncodingOptions,
     compiled,
@@ -32,8 +32,9 @@ from scalecal.features.encoding import (
     operations,
     out_of_memory,
     pick_compile,
+    pick_device,
+    pick_precision,
 )
-from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.io import store as files
 from scalecal.io.feature_store import StoreWriter
 from scalecal.io.features import read_features
@@ -372,7 +373,7 @@ def test_full_disk_then_resumed(
 def test_compiled_networks_see_one_shape(
     tiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scalecal.features.encoding.compiled", lambda module: module)
+    monkeypatch.setattr("scalecal.features.extraction.compiled", lambda module: module)
     images, encoder = open_tiles(tiles), tiny_encoder()
     run(images, tmp_path / "f", encoder, compile="on", dtype="float32")
     assert set(encoder.module.shapes) == {(3, 3, 16, 16)}
@@ -433,7 +434,7 @@ def test_compiling_is_decided_by_operations_and_number_of_images(tmp_path: Path)
     assert not pick_compile("auto", encoder, 10**15), "never by itself on a CPU"
     card = replace(encoder, device="cuda")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("scalecal.features.encoding.operations", lambda _: 1e9)
+        patch.setattr("scalecal.features.extraction.operations", lambda _: 1e9)
         enough = math.ceil(COMPILED_FROM / 1e9)
         decided = [pick_compile("auto", card, n) for n in (enough, enough - 1)]
         assert decided == [True, False]
@@ -445,7 +446,7 @@ def test_compiling_is_decided_by_operations_and_number_of_images(tmp_path: Path)
 def test_a_later_run_compiles_as_the_first_did(
     tiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scalecal.features.encoding.compiled", lambda module: module)
+    monkeypatch.setattr("scalecal.features.extraction.compiled", lambda module: module)
     images = open_tiles(tiles)
     run(images, tmp_path / "f", compile="on")
     whole = contents(tmp_path / "f")

@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 from PIL import ImageFile
 
-from scalecal.datasets.decoding import ImageError
 from scalecal.datasets.image_sets import ImageSet
-from scalecal.datasets.image_sources import FileSource
+from scalecal.datasets.image_sources import FileSource, ImageError
 from scalecal.encoders import Preprocessing
-from scalecal.features import encoding, image_rows
-from scalecal.features.encoding import EncodingOptions, _gather, encode_shards
+from scalecal.features import extraction, image_rows
+from scalecal.features.extraction import EncodingOptions, _gather, encode_shards
 from scalecal.features.image_rows import DecodingProcess, LostProcess, Piece, RowPool, read_rows
 from scalecal.io.feature_store import Skipped
 from tests.features.made import open_tiles, tiny_encoder, write_tiles
@@ -102,8 +101,8 @@ def test_embeddings_do_not_depend_on_who_decodes(
 
     expected, left_out = embed(1)
     request.getfixturevalue("in_processes")
-    monkeypatch.setattr(encoding, "_BYTES_AHEAD", limit)
-    monkeypatch.setattr(encoding, "_MAX_TOGETHER", 3)
+    monkeypatch.setattr(extraction, "_BYTES_AHEAD", limit)
+    monkeypatch.setattr(extraction, "_MAX_TOGETHER", 3)
     for workers in (1, 3):
         found, skipped = embed(workers)
         np.testing.assert_array_equal(found, expected)
@@ -367,9 +366,9 @@ def test_large_images_are_read_one_batch_at_a_time(
     monkeypatch.setattr(RowPool, "submit", lambda s, a, b: (asked.append(a), submit(s, a, b))[1])
 
     def ahead_after_two(limit: int) -> int:
-        monkeypatch.setattr(encoding, "_BYTES_AHEAD", limit)
+        monkeypatch.setattr(extraction, "_BYTES_AHEAD", limit)
         asked.clear()
-        incoming = encoding._host_batches(
+        incoming = extraction._host_batches(
             images, [(0, 8)], tiny_encoder(), EncodingOptions("cpu:0", "fp32", 1), 1, False, False
         )
         next(incoming), next(incoming)

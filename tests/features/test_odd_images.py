@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from scalecal.checks import InputError
-from scalecal.datasets.decoding import ImageError
+from scalecal.datasets.image_sources import ImageError
 from scalecal.features import load_features
 from scalecal.features.transforms import resize_matrix
 from scalecal.limits import VARIABLE

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from scalecal.encoders.record import Preprocessing
+from scalecal.encoders.registry import Preprocessing
 from scalecal.features.transforms import (
     DeviceTransform,
     _split,

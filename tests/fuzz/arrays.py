@@ -464,7 +464,7 @@ def _draw_tensors(rng: Random, seeds: Any, folder: Path) -> Case:
     (place / "probe.json").write_bytes(seeds["about"])
     file.write_bytes(_odd_tensors(rng, seeds["raw"]))
     if rng.random() < 0.2:
-        from scalecal.encoders.weights import read_state_dict
+        from scalecal.encoders.loading import read_state_dict
 
         return Case(lambda: read_state_dict(file), _NAMES, "weights")
     from tests.fuzz.documents import load_probe_call

@@ -115,7 +115,7 @@ def _png(rng: Random) -> bytes:
 
 
 def _draw(rng: Random, seeds: Any, folder: Path) -> Case:
-    from scalecal.datasets.decoding import decode_image
+    from scalecal.datasets.image_sources import decode_image
 
     chance = rng.random()
     if chance < 0.04:

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from scalecal.checks import InputError, ScalecalWarning
-from scalecal.datasets.decoding import ImageError
+from scalecal.datasets.image_sources import ImageError
 from scalecal.features import load_features
 from tests.features.made import DEVICES, contents, open_tiles, reference, run, write_tiles
 

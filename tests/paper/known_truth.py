@@ -24,9 +24,8 @@ from scalecal.cases import Answers, Cases, Factor, Predictions
 from scalecal.evaluation.changes import equal_entropy, soften
 from scalecal.evaluation.scores import entropy
 from scalecal.inference.selection import selection_draws
-from scalecal.paper import decisions
-from scalecal.paper.claims import CLAIMS
-from scalecal.paper.decisions import check_axis, check_neighbours
+from scalecal.paper import claims
+from scalecal.paper.claims import CLAIMS, check_axis, check_neighbours
 from scalecal.paper.evidence import Embeddings, Evidence
 from scalecal.paper.printed import REPLICATION, SMOOTHINGS
 
@@ -303,7 +302,7 @@ def _gain(claim, **changes):
 
 
 for _claim in [
-    c for c, one in CLAIMS.items() if getattr(one.decide, "func", None) is decisions.lowers
+    c for c, one in CLAIMS.items() if getattr(one.decide, "func", None) is claims.lowers
 ]:
     scenario(_claim, "at the bound")(_gain(_claim))
 for _name, _changes in {
@@ -437,7 +436,7 @@ def _all_same(size):
 @scenario("k-plateau", "one K at the margin", HOLDS)
 def _one_k(size):
     ten = Model(1.6)
-    margin = decisions.PLATEAU * size.expected(NONE, "ece", "low")
+    margin = claims.PLATEAU * size.expected(NONE, "ece", "low")
     sweep = {"scale@K=10": ten, "scale@K=20": moved(size, ten, margin), "scale@K=50": ten}
     return size, everywhere({"none": NONE, **sweep})
 
@@ -445,7 +444,7 @@ def _one_k(size):
 @scenario("k-plateau", "every K at the margin")
 def _every_k(size):
     ten = Model(1.6)
-    margin = decisions.PLATEAU * size.expected(NONE, "ece", "low")
+    margin = claims.PLATEAU * size.expected(NONE, "ece", "low")
     sweep = {f"scale@K={k}": moved(size, ten, by) for k, by in ((20, margin), (50, -margin))}
     return size, everywhere({"none": NONE, "scale@K=10": ten, **sweep})
 
@@ -465,7 +464,7 @@ def _five_half(size):
 def _blurred(size, metric):
     """No calibration with a loss of AUC or accuracy of the margin."""
     base = size.expected(NONE, metric)
-    gap = lambda b: base - size.expected(replace(NONE, blur=b), metric) - decisions.MARGIN  # noqa: E731
+    gap = lambda b: base - size.expected(replace(NONE, blur=b), metric) - claims.MARGIN  # noqa: E731
     return replace(NONE, blur=crossing(gap, 0.0, 3.0))
 
 
@@ -528,7 +527,7 @@ for _sizes in ((164, 652), (90, 90), (1000, 4000)):
 
     @scenario("low-above-high", f"a gap of 0.038, {_sizes[0]} and {_sizes[1]} cases", FAILS)
     def _true_gap(size, sizes=_sizes):  # noqa: ARG001
-        return StrataWorld(*sizes).at_gap(decisions.GAP), ["uni", "plip", "conch"]
+        return StrataWorld(*sizes).at_gap(claims.GAP), ["uni", "plip", "conch"]
 
 
 CALIBRATED = Model(1.0, calibrated=True)
@@ -565,7 +564,7 @@ def _beyond(size):
             null = selection_draws(y, p, codes, n_strata=3, n_resamples=20).ece.mean(axis=0)
             high, low = (measured("ece", p[None], positive[None], s)[0] for s in ("high", "low"))
             excesses.append(low - null[2] - high + null[0])
-        return float(np.mean(excesses)) - decisions.GAP
+        return float(np.mean(excesses)) - claims.GAP
 
     model = replace(CALIBRATED, factor=crossing(gap, 1.0, 5.0))
     return size, everywhere({"none": model}, ("uni", "plip", "conch"))

@@ -11,11 +11,19 @@ from scipy.special import expit
 from scalecal.cases import Answers, Cases, Predictions
 from scalecal.inference.units import interval
 from scalecal.io.store import write_json
-from scalecal.paper.claims import CLAIMS, MAIN, claims_json, claims_table, judge
-from scalecal.paper.decisions import check_axis, check_neighbours
+from scalecal.paper.claims import (
+    CLAIMS,
+    MAIN,
+    VERDICTS,
+    Verdict,
+    check_axis,
+    check_neighbours,
+    claims_json,
+    claims_table,
+    judge,
+)
 from scalecal.paper.evidence import Embeddings, Evidence
 from scalecal.paper.printed import FACTS
-from scalecal.paper.verdicts import VERDICTS, Verdict
 from tests.evaluation.made import cell, sharp, votes
 
 ENCODERS = ("uni", "plip")

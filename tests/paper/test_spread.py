@@ -11,7 +11,6 @@ import pytest
 
 from scalecal.datasets import simulate
 from scalecal.engines import open_engine
-from scalecal.paper import reproduction
 from scalecal.paper.reproduction import (
     Source,
     Training,
@@ -19,7 +18,6 @@ from scalecal.paper.reproduction import (
     judge_run,
     train_cell,
     train_seeds_on,
-    worth_spreading,
 )
 from scalecal.runs.grid import run_grid, run_grid_on
 
@@ -90,18 +88,3 @@ def test_what_one_worker_left_out_is_left_out_of_all():
     joined = _together([first, second], lambda: data)
     assert list(joined.cell.methods) == ["none"]
     assert joined.left_out == second.left_out
-
-
-def test_processes_are_used_where_they_pay_and_have_room(monkeypatch):
-    sources = [Source("simulated", name, "simulated", partial(small)) for name in ("a", "b")]
-    few, many = (dict.fromkeys(sources, seeds) for seeds in (3, 30))
-    monkeypatch.setattr(reproduction, "cores", lambda: 16)
-    assert worth_spreading(few) == 1, "over in a moment"
-    monkeypatch.setattr(reproduction, "WORTH_SECONDS", 0.0)
-    assert worth_spreading(few) == 6, "no more than there are tasks"
-    assert worth_spreading(many) == 16
-    assert worth_spreading(dict.fromkeys(sources, 0)) == 1, "nothing is left to train"
-    monkeypatch.setattr(reproduction, "LIMITS", {"memory": 10 * 4 * 400 * 5})
-    assert worth_spreading(many) == 5, "half the memory holds five"
-    monkeypatch.setattr(reproduction, "cores", lambda: 1)
-    assert worth_spreading(many) == 1

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import norm, t
 
 from scalecal.inference.paired import Drawn
+from scalecal.paper.claims import WRONG, Statement, all_of, combined, interval_of, judged_all
 from scalecal.paper.evidence import MissingEvidence
-from scalecal.paper.verdicts import WRONG, Statement, all_of, combined, interval_of, judged_all
 
 
 def number(value, cases=0.01, seeds=0.01, *, n=500, units=500, n_seeds=10, seed=0):
@@ -35,9 +35,9 @@ def test_the_interval_joins_both_kinds_of_noise():
 def test_either_kind_of_noise_alone_keeps_a_claim_open():
     for cases, seeds in ((0.001, 0.05), (0.05, 0.001)):
         for value in (0.05, -0.05):
-            assert Statement(number(value, cases, seeds)).judged().answer == "inconclusive"
-    assert Statement(number(0.05, 0.01, 0.01)).judged().answer == "holds"
-    assert Statement(number(-0.05, 0.01, 0.01)).judged().answer == "does not hold"
+            assert Statement(number(value, cases, seeds)).judged().verdict == "inconclusive"
+    assert Statement(number(0.05, 0.01, 0.01)).judged().verdict == "holds"
+    assert Statement(number(-0.05, 0.01, 0.01)).judged().verdict == "does not hold"
 
 
 @pytest.mark.parametrize("correlation", [-0.5, 0.0, 0.9])
@@ -60,8 +60,8 @@ def test_no_ratio_to_what_may_be_zero():
     gain, nothing = number(0.3), number(0.001)
     assert np.isnan(interval_of(gain, nothing)).all()
     part = Statement(gain, 0.5, per=nothing, undefined="why").judged()
-    assert part.answer == "inconclusive"
-    assert part.why == "why"
+    assert part.verdict == "inconclusive"
+    assert part.reason == "why"
 
 
 def test_combinations_are_paired_by_seed():
@@ -86,25 +86,25 @@ def test_combinations_are_paired_by_seed():
 )
 def test_what_an_interval_lacks_is_said(options, why):
     part = Statement(number(**{"value": 0.5, **options})).judged()
-    assert part.answer == "inconclusive"
-    assert part.why == why
+    assert part.verdict == "inconclusive"
+    assert part.reason == why
 
 
 def test_equal_methods_differ_by_nothing():
     one = number(0.2)
     same = Statement(combined((1, one), (-1, one)), above=False)
-    assert same.judged().answer == "does not hold"
-    assert Statement(combined((1, one), (-1, one)), -0.01).judged().answer == "holds"
+    assert same.judged().verdict == "does not hold"
+    assert Statement(combined((1, one), (-1, one)), -0.01).judged().verdict == "holds"
 
 
 def test_one_of_many_fails_at_its_share_of_the_level():
     """All hold at the level itself; one fails at the level divided by their number."""
     half = interval_of(number(0.0))[1]
     good, bad = Statement(number(1.1 * half)), Statement(number(-1.1 * half))
-    assert bad.judged().answer == "does not hold"
-    assert bad.judged(8).answer == "inconclusive"
+    assert bad.judged().verdict == "does not hold"
+    assert bad.judged(8).verdict == "inconclusive"
     wide = interval_of(number(0.0), wrong=WRONG / 8)[1]
-    assert Statement(number(-1.1 * wide)).judged(8).answer == "does not hold"
+    assert Statement(number(-1.1 * wide)).judged(8).verdict == "does not hold"
     eight = judged_all({str(k): good for k in range(8)})
     assert all_of(eight, "x", measured="").verdict == "holds"
     one = all_of({**judged_all({"uni": good}), "plip": bad.judged()}, "x", measured="")

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 IMAGES_WORK = (
-    Work("scalecal.datasets.published:open_breakhis"),
-    Work("scalecal.datasets.own_images:open_table"),
+    Work("scalecal.datasets.catalogue:open_breakhis"),
+    Work("scalecal.datasets.catalogue:open_table"),
 )
 """The work behind the options of `open_images` that have a default."""
 
@@ -55,7 +55,7 @@ Partial = Annotated[
     bool | None, typer.Option("--partial", help="Accept an incomplete copy of the data set.")
 ]
 Magnification = Annotated[
-    str | None, typer.Option(help="BreakHis: all, {scalecal.datasets.published:MAGNIFICATIONS}.")
+    str | None, typer.Option(help="BreakHis: all, {scalecal.datasets.catalogue:MAGNIFICATIONS}.")
 ]
 Classes = Annotated[
     str | None, typer.Option(metavar="A,B,...", help="Class names in the order of their labels.")
@@ -197,7 +197,7 @@ def extract(
     precision: Annotated[
         str | None,
         typer.Option(
-            help="{scalecal.features.encoding:PRECISIONS}. On a CPU auto is fp32; bf16 may be twice "
+            help="{scalecal.features.extraction:PRECISIONS}. On a CPU auto is fp32; bf16 may be twice "
             "as fast, but is less precise."
         ),
     ] = None,
@@ -211,7 +211,7 @@ def extract(
     compile: Annotated[
         str | None,
         typer.Option(
-            help="torch.compile: {scalecal.features.encoding:COMPILE}; auto if it saves time."
+            help="torch.compile: {scalecal.features.extraction:COMPILE}; auto if it saves time."
         ),
     ] = None,
     strict: Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from functools import partial as bind
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +39,7 @@ from scalecal.engines import Engine as WorkerPool
 from scalecal.io import store
 
 if TYPE_CHECKING:
-    from scalecal.paper.reproduction import Source, Training
+    from scalecal.paper.reproduction import Source
 
 Names = Annotated[str | None, typer.Option(metavar="A,B,...", help="Names, with commas between.")]
 
@@ -191,12 +192,13 @@ def reproduce(
             **given(device=device),
             **chosen,
         )
-        reproduction.check_begun(sources, out, training)
-        with store.disk_errors(out):
-            out.mkdir(parents=True, exist_ok=True)
-        with store.lock_folder(out):
-            store.sweep(out, below=True)
-            with _pool(sources, out, training, engine, workers, num_gpus, address) as pool:
+        begin = bind(reproduction.check_begun, sources, out, training)
+        # Without an engine cells are trained one after the other, here.
+        asked: WorkerPool | nullcontext[None] = nullcontext()
+        with store.hold_folder(out, begin):
+            if engine is not None or workers is not None or num_gpus is not None:
+                asked = open_workers(engine, workers, num_gpus, address, training.device)
+            with asked as opened:
                 outcome = reproduction.reproduce(
                     sources,
                     out,
@@ -204,7 +206,7 @@ def reproduce(
                     command=sys.argv,
                     left_out=missing,
                     also=also,
-                    engine=pool,
+                    engine=opened,
                     progress=tell,
                 )
     for name, why in outcome.left_out.items():
@@ -215,29 +217,6 @@ def reproduce(
     # Its cells were written one by one, by several processes.
     store_facts(out)
     close_run(out, ["cells", "claims.json", "figures", "results.csv", "run.json", "tables"])
-
-
-def _pool(
-    sources: list[Source],
-    out: Path,
-    training: Training,
-    engine: str | None,
-    workers: int | None,
-    num_gpus: int | None,
-    address: str | None,
-) -> WorkerPool | nullcontext[None]:
-    """Open the engine of the options, or this machine's cores where that pays; else nothing."""
-    from scalecal.paper.reproduction import cell_folder, seeds_left, worth_spreading
-
-    if engine is None and workers is None and num_gpus is None:
-        if training.device != "cpu":
-            return nullcontext()
-        left = {s: len(seeds_left(cell_folder(out, s), training.seeds)) for s in sources}
-        workers = worth_spreading(left)
-        if workers == 1:
-            return nullcontext()
-        tell(f"training on {workers} processes")
-    return open_workers(engine, workers, num_gpus, address, training.device)
 
 
 @command(

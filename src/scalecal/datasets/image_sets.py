@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from scalecal.cases import Cases, Factor
 from scalecal.checks import InputError, Int
-from scalecal.datasets.decoding import ImageError
 from scalecal.datasets.image_sources import (
     FULL_HASH_LIMIT,
     ArraySource,
     FileSource,
+    ImageError,
     RemoteSource,
     ZipSource,
 )

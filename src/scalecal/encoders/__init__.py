@@ -6,11 +6,20 @@
 (1024, 224, True)
 """
 
-from scalecal.encoders.custom import get_encoder
-from scalecal.encoders.loading import LoadedEncoder, build_encoder, load_encoder
-from scalecal.encoders.record import Encoder, Preprocessing
-from scalecal.encoders.registry import ENCODERS, PAPER_PREPROCESSING, paper_preprocessing
-from scalecal.encoders.weights import weights_here
+from scalecal.encoders.loading import (
+    LoadedEncoder,
+    build_encoder,
+    get_encoder,
+    load_encoder,
+    weights_here,
+)
+from scalecal.encoders.registry import (
+    ENCODERS,
+    PAPER_PREPROCESSING,
+    Encoder,
+    Preprocessing,
+    paper_preprocessing,
+)
 
 __all__ = [
     "ENCODERS",

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from scalecal.checks import InputError, library
-from scalecal.encoders.record import Encoder
+from scalecal.encoders.registry import Encoder
 
 
 def pool_tokens(tokens: Tensor, pooling: str, prefix_tokens: int) -> Tensor:

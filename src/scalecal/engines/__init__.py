@@ -17,6 +17,6 @@ Examples
 [(0, 2), (1, 4), (2, 6)]
 """
 
-from scalecal.engines.interface import ENGINES, Engine, Worker, open_engine
+from scalecal.engines.local import ENGINES, Engine, Worker, open_engine
 
 __all__ = ["ENGINES", "Engine", "Worker", "open_engine"]

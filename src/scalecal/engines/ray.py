@@ -9,8 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from scalecal.checks import InputError, ScalecalWarning, library
-from scalecal.engines.interface import Setup, Work, Worker, WorkerLost, WorkerPool
-from scalecal.engines.local import Job
+from scalecal.engines.local import Job, Setup, Work, Worker, WorkerLost, WorkerPool
 
 # What a cluster started here may keep in shared memory; tasks and results are small.
 OBJECT_STORE_BYTES = 512 << 20

@@ -30,14 +30,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.datasets.decoding import ImageError, check_resized
-from scalecal.datasets.image_sources import FileSource
+from scalecal.datasets.image_sources import FileSource, ImageError, check_resized
 from scalecal.features.transforms import pillow_pixels
 from scalecal.io.feature_store import Skipped
 
 if TYPE_CHECKING:
     from scalecal.datasets.image_sets import ImageSet
-    from scalecal.encoders.record import Preprocessing
+    from scalecal.encoders.registry import Preprocessing
 
 UInt8 = NDArray[np.uint8]
 Unread = tuple[int, str]
@@ -133,8 +132,6 @@ _PILLOW_SETTINGS = (
     ("PIL.PngImagePlugin", "MAX_TEXT_CHUNK"),
     ("PIL.PngImagePlugin", "MAX_TEXT_MEMORY"),
 )
-# Several images fit, so that few system calls move them; the most that Linux gives to anyone.
-_PIPE_BYTES = 1 << 20
 _PATIENCE = 10.0
 
 
@@ -163,7 +160,6 @@ class DecodingProcess:
         assert self._process.stdin is not None
         assert isinstance(self._process.stdout, BufferedReader)
         self._requests, self._answers = self._process.stdin, self._process.stdout
-        _widen(self._answers.fileno())
         with contextlib.suppress(BrokenPipeError):  # noticed by `read`
             self._send((settings, preprocess, strict))
 
@@ -199,15 +195,6 @@ class DecodingProcess:
     def _send(self, message: Any) -> None:
         self._requests.write(pickle.dumps(message))
         self._requests.flush()
-
-
-def _widen(pipe: int) -> None:
-    """Let a pipe hold more, where the system lets us."""
-    if sys.platform == "linux":
-        import fcntl
-
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def main() -> None:

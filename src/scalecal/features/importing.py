@@ -52,10 +52,9 @@ from scalecal.checks import (
     in_file,
     library,
     lookup,
-    rows,
 )
 from scalecal.datasets.image_sets import case_frame
-from scalecal.encoders.weights import read_state_dict
+from scalecal.encoders.loading import read_state_dict
 from scalecal.io.arrays import (
     BYTES_PER_CASE,
     check_cases,
@@ -70,15 +69,14 @@ from scalecal.io.case_tables import CaseReader, open_votes, without_empty_column
 from scalecal.io.feature_store import (
     FeatureFolder,
     StoreWriter,
-    cast_embeddings,
     check_image_table,
     default_shard_rows,
     load_features,
 )
 from scalecal.io.features import case_roles, choose_classes, matrix_from_npz, matrix_from_table
-from scalecal.io.input_columns import NamedColumns, as_ids, join, some
+from scalecal.io.input_columns import NamedColumns, as_ids, join, read_filled, some
 from scalecal.io.store import file_hash
-from scalecal.io.tables import read_arrow, read_table
+from scalecal.io.tables import read_arrow
 from scalecal.limits import check_limit
 
 MATCHES = ("id", "group")
@@ -179,8 +177,7 @@ def import_features(
             for shard, start, stop in store.missing():
                 values = foreign.read(start, stop)
                 with in_file(str(source)):
-                    values = cast_embeddings(values, dtype, table["id"].iloc[start:stop].tolist())
-                store.write_shard(shard, values)
+                    store.write_shard(shard, values)
             store.finish()
         except BaseException:
             store.discard()  # a part of an import is of no use: it is quickly done again
@@ -448,16 +445,7 @@ def _home(folder: Path) -> Path:
 
 def _from_eva(path: Path) -> ForeignFeatures:
     listed = path / "manifest.csv"
-    manifest = read_table(listed, text=["origin", "embeddings", "wsi_id"])
-    for column in ("origin", "embeddings"):
-        if column not in manifest:
-            raise InputError(
-                f"{listed} has no column {column!r}, only "
-                f"{some(list(manifest)) or 'some without a name'}"
-            )
-        if manifest[column].isna().any():
-            where = rows(manifest[column].isna().to_numpy())
-            raise InputError(f"{listed}: column {column!r} is empty at {where}")
+    manifest = read_filled(listed, ["origin", "embeddings"], text=["wsi_id"])
     files = [check_file(inside(path, str(name), listed)) for name in manifest["embeddings"]]
     blocks = [_read_tensors(file) for file in files]
     with in_file(str(path)):

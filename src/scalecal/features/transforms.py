@@ -33,7 +33,7 @@ from scalecal.checks import LazyModule
 if TYPE_CHECKING:
     import torch
 
-    from scalecal.encoders.record import Preprocessing
+    from scalecal.encoders.registry import Preprocessing
 else:
     torch = LazyModule("torch")
 
@@ -164,7 +164,7 @@ class DeviceTransform:
     Examples
     --------
     >>> import torch
-    >>> from scalecal.encoders.record import Preprocessing
+    >>> from scalecal.encoders.registry import Preprocessing
     >>> transform = DeviceTransform(Preprocessing(8, 8, "bicubic"), "cpu")
     >>> transform(torch.zeros(2, 12, 16, 3, dtype=torch.uint8)).shape
     torch.Size([2, 3, 8, 8])

@@ -35,9 +35,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from scalecal import __version__
-from scalecal.checks import InputError, ScalecalWarning, check_choice, check_positive_int, rows
+from scalecal.checks import InputError, ScalecalWarning, check_choice, check_positive_int
 from scalecal.io.arrays import map_npy
 from scalecal.io.boundary import check_document, inside, read_document, reading
+from scalecal.io.input_columns import as_ids, check_ids
 from scalecal.io.store import (
     as_utf8,
     check_place,
@@ -47,7 +48,6 @@ from scalecal.io.store import (
     file_hash,
     hold_folder,
     set_aside,
-    sweep,
     write_bytes,
     write_json,
 )
@@ -547,12 +547,7 @@ def check_image_table(table: pd.DataFrame) -> None:
         raise InputError(f"the table needs a column 'id', it has {', '.join(map(str, table))}")
     if len(table) == 0:
         raise InputError("there are no images: nothing to extract")
-    twice = table["id"].duplicated()
-    if twice.any():
-        raise InputError(
-            f"ids must be different, {str(table['id'][twice].iloc[0])!r} comes twice "
-            f"({rows(twice)}). Give each image its own id."
-        )
+    check_ids(as_ids(table["id"]), "the ids")
 
 
 def _open_plain(path: str, flags: int) -> int:
@@ -642,7 +637,6 @@ class StoreWriter(contextlib.AbstractContextManager["StoreWriter"]):
             manifest = read_manifest(self.path)
         else:
             check_unused(self.path)
-        sweep(self.path, below=True)
         self.complete = bool(manifest.get("complete"))
         changed = differences({key: manifest.get(key) for key in self.settings}, self.settings)
         # Without shards nothing is lost by other settings: of a run that stopped at its first image, say.

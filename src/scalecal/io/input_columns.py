@@ -40,6 +40,7 @@ from scalecal.io.tables import (
     iterate_arrow,
     line_numbers,
     read_arrow,
+    read_table,
     table_kind,
 )
 from scalecal.limits import VARIABLE, check_limit
@@ -430,6 +431,24 @@ def some(values: Any, most: int = 3) -> str:
     listed = list(values[: most + 1])
     shown = ", ".join(repr(str(value)) for value in listed[:most])
     return shown + (", ..." if len(listed) > most else "")
+
+
+def read_filled(
+    path: str | Path, columns: Sequence[str], *, text: Sequence[str] = ()
+) -> pd.DataFrame:
+    """Read a table in which some columns must be there and filled; they, and those in `text`, stay text."""
+    table = read_table(path, text=(*columns, *text))
+    header = list(table)
+    missing = [name for name in columns if name not in header]
+    if missing:
+        raise InputError(
+            f"{path} has no column {some(missing, 5)}; its columns are "
+            f"{some(header, 12) or 'without names'}"
+        )
+    for name in columns:
+        with in_file(str(path)):
+            refuse(table[name].isna(), f"column {name!r} is empty")
+    return table
 
 
 @dataclass(frozen=True)

@@ -636,10 +636,14 @@ def differences(there: Any, here: Any, name: str = "") -> list[str]:
 
 
 def hold_folder(folder: Path, begin: Callable[[], None]) -> contextlib.ExitStack:
-    """Make a folder, lock it for a run and begin that run under the lock; closing the stack lets it go."""
+    """Make a folder, lock it for a run and begin that run under the lock; closing the stack lets it go.
+
+    What killed runs left half-written in it is removed first.
+    """
     with disk_errors(folder), contextlib.ExitStack() as stack:
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(lock_folder(folder))
+        sweep(folder, below=True)
         begin()
         return stack.pop_all()
 
@@ -718,7 +722,6 @@ class Store:
                 f"{self.path} was begun with other settings ({'; '.join(changed)}). "
                 "Use the same settings to resume, or choose a new folder"
             )
-        sweep(self.path)
 
     def done(self, name: str) -> bool:
         """Whether a part is there, as it was written."""

@@ -123,28 +123,26 @@ def change_text(change: Mapping[str, Any] | None) -> str:
     return "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format_map(change)
 
 
-def csv_cell(value: Any) -> str:
-    """One CSV cell, quoted where needed; text that a spreadsheet would run is made plain text.
-
-    Examples
-    --------
-    >>> csv_cell("=1+1"), csv_cell(-0.5), csv_cell("a,b")
-    ("'=1+1", '-0.5', '"a,b"')
-    """
-    if value is None or (isinstance(value, float) and value != value):
-        return ""
-    text = str(value)
-    if isinstance(value, str) and text[:1] in tuple("=+-@\t\r"):
-        text = "'" + text
-    if any(sign in text for sign in ',"\n\r'):
-        text = '"' + text.replace('"', '""') + '"'
-    return text
+def _plain_cell(value: Any) -> Any:
+    """Return a cell as it is; text that a spreadsheet would run is made plain text."""
+    if isinstance(value, str) and value.startswith(tuple("=+-@\t\r")):
+        return "'" + value
+    return value
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """Write a frame as CSV that is safe to open in a spreadsheet."""
-    rows: list[Iterable[Any]] = [list(frame.columns), *frame.astype(object).to_numpy().tolist()]
-    return "".join(",".join(map(csv_cell, row)) + "\n" for row in rows)
+    """Write a frame as CSV that is safe to open in a spreadsheet.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> print(csv_text(pd.DataFrame({"a": ["=1+1", "x,y"], "b": [-0.5, None]})), end="")
+    a,b
+    '=1+1,-0.5
+    "x,y",
+    """
+    safe = frame.astype(object).map(_plain_cell).rename(columns=_plain_cell)
+    return safe.to_csv(index=False, lineterminator="\n")
 
 
 def _rows(frame: pd.DataFrame) -> list[list[str]]:

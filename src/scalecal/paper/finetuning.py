@@ -33,10 +33,10 @@ from scalecal.checks import (
     library,
     lookup,
 )
-from scalecal.encoders.record import IMAGENET, Preprocessing
+from scalecal.encoders.registry import IMAGENET, Preprocessing
 from scalecal.engines.local import cores
 from scalecal.evaluation.cells import write_cell
-from scalecal.features.encoding import pick_device, pick_precision
+from scalecal.features.extraction import pick_device, pick_precision
 from scalecal.features.image_rows import read_rows
 from scalecal.io.boundary import read_document
 from scalecal.io.store import Store, as_document, output_folder, plain, write_csv
@@ -210,32 +210,26 @@ JITTER = {"brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 0.2}
 """Strength of the colour jitter, as in DeepSlide."""
 
 
-class Pixels:
-    """Square uint8 images of some rows of an image set, by position: i stands for ``rows[i]``.
+def load_pixels(
+    images: ImageSet, rows: Int, preprocess: Preprocessing, *, device: str
+) -> torch.Tensor:
+    """Return square images of some rows of an image set on a device: uint8 (n, edge, edge, 3).
 
     An image that cannot be read is an error.
     """
+    edge = preprocess.crop
+    check_limit(len(rows) * edge**2 * 3, "memory", f"the size of {len(rows):,} images")
+    whole = np.empty((len(rows), edge, edge, 3), dtype=np.uint8)
+    chosen = images.take(rows)
+    step = _ROWS[images.kind]
 
-    def __init__(
-        self, images: ImageSet, rows: Int, preprocess: Preprocessing, *, device: str
-    ) -> None:
-        edge = preprocess.crop
-        check_limit(len(rows) * edge**2 * 3, "memory", f"the size of {len(rows):,} images")
-        whole = np.empty((len(rows), edge, edge, 3), dtype=np.uint8)
-        chosen = images.take(rows)
-        step = _ROWS[images.kind]
+    def fill(start: int) -> None:
+        part = slice(start, min(start + step, len(rows)))
+        whole[part] = read_rows(chosen, part.start, part.stop, preprocess, True).images
 
-        def fill(start: int) -> None:
-            part = slice(start, min(start + step, len(rows)))
-            whole[part] = read_rows(chosen, part.start, part.stop, preprocess, True).images
-
-        with ThreadPoolExecutor(cores()) as pool:
-            list(pool.map(fill, range(0, len(rows), step)))
-        self._held = torch.from_numpy(whole).to(device)
-
-    def take(self, positions: Int) -> torch.Tensor:
-        """Return the images at some positions: uint8 (n, edge, edge, 3) on the device."""
-        return self._held[torch.from_numpy(positions).to(self._held.device)]
+    with ThreadPoolExecutor(cores()) as pool:
+        list(pool.map(fill, range(0, len(rows), step)))
+    return torch.from_numpy(whole).to(device)
 
 
 def uniforms(n: int, seed: int, epoch: int) -> Float:
@@ -351,7 +345,7 @@ class Training:
 
     def __init__(
         self,
-        pixels: Pixels,
+        pixels: torch.Tensor,
         parts: Parts,
         targets: Float,
         y: Int,
@@ -394,8 +388,9 @@ class Training:
         total = torch.zeros((), device=self.device)
         self.network.train()
         for batch in batches:
-            x = augment(self.pixels.take(batch), draws[batch])
-            q = self.targets[torch.from_numpy(batch).to(self.device)]
+            index = torch.from_numpy(batch).to(self.device)
+            x = augment(self.pixels[index], draws[batch])
+            q = self.targets[index]
             total += self.stepper((x - self.mean) / self.std, q, rate) * len(batch)
             on_images(len(batch))
         loss, nll = float(total) / len(order), self._validation_nll()
@@ -420,7 +415,8 @@ class Training:
         batches = np.split(positions, range(_EVALUATED, len(positions), _EVALUATED))
         with torch.inference_mode():
             for batch in batches:
-                x = self.pixels.take(batch).permute(0, 3, 1, 2).float().div(255)
+                index = torch.from_numpy(batch).to(self.device)
+                x = self.pixels[index].permute(0, 3, 1, 2).float().div(255)
                 logits = self.stepper.logits((x - self.mean) / self.std)
                 probs.append(logits.cpu().double().softmax(1))
         return np.asarray(torch.cat(probs).numpy())
@@ -565,7 +561,7 @@ def finetune(
         if left:
             edge = chosen.image_size
             square = Preprocessing(resize=edge, crop=edge, interpolation="bilinear")
-            pixels = Pixels(images, rows, square, device=device)
+            pixels = load_pixels(images, rows, square, device=device)
             with Progress(total, show=progress) as bar, repeatable():
                 for name, seed in left:
                     training = Training(

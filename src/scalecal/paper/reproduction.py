@@ -35,14 +35,13 @@ from scalecal.datasets import (
 )
 from scalecal.encoders import get_encoder, paper_preprocessing, weights_here
 from scalecal.engines import Engine, Worker
-from scalecal.engines.local import InProcess, cores
+from scalecal.engines.local import InProcess
 from scalecal.evaluation.cells import cell_of_seed, joined_cell, read_cell, read_meta, write_cell
 from scalecal.evaluation.folder import run_meta
 from scalecal.io.boundary import read_document
 from scalecal.io.feature_store import Named, read_manifest
 from scalecal.io.features import read_features
 from scalecal.io.store import disk_errors, is_whole, output_folder, write_csv, write_json
-from scalecal.limits import LIMITS
 from scalecal.paper.evidence import (
     Embeddings,
     Evidence,
@@ -69,13 +68,12 @@ _FOLDERS = {
 
 @dataclass(frozen=True)
 class Source:
-    """One data set with one encoder; `open` gives its embeddings, `n_images` are to be embedded."""
+    """One data set with one encoder; `open` gives its embeddings."""
 
     dataset: str
     encoder: str
     where: str
     open: Callable[[], Features]
-    n_images: int = 0
 
 
 class SourceError(InputError):
@@ -216,7 +214,7 @@ def find_images(
                 continue
             folder = target / dataset / encoder
             job = partial(_extract, images, encoder, folder, files[:1], progress)
-            sources.append(Source(dataset, encoder, str(folder), job, len(images)))
+            sources.append(Source(dataset, encoder, str(folder), job))
     return sources, missing
 
 
@@ -355,11 +353,6 @@ def cell_folder(out: str | Path, source: Source) -> Path:
     return Path(out) / "cells" / source.dataset / source.encoder
 
 
-def seeds_left(folder: Path, seeds: Iterable[int]) -> list[int]:
-    """Return the seeds of a cell that are not there, as they were written."""
-    return [s for s in seeds if not is_whole(folder / "seeds" / str(s))]
-
-
 # ---- training
 
 
@@ -437,7 +430,7 @@ def train_seeds_on(
     run = uuid.uuid4().hex
     tasks = []
     for source, folder in cells:
-        left = seeds_left(folder, training.seeds)
+        left = [s for s in training.seeds if not is_whole(folder / "seeds" / str(s))]
         if training.device == "cpu":
             # One by one, so that a kill costs one seed.
             for seed in left:
@@ -694,42 +687,3 @@ def run_notes(cells: Iterable[Predictions]) -> list[str]:
                 note = f"{', '.join(names)} are left out: {reason}"
             cells_by_note.setdefault(note, []).append(cell.name)
     return [f"{', '.join(names)}: {note}" for note, names in cells_by_note.items()]
-
-
-# ---- how many processes
-
-# A seed takes about rows x width x _SECONDS on one usual core, a third to three times as long from
-# machine to machine. Synthetic cases, of the sweep over K most of all, are as many as this number of
-# rows; the products with few columns take as long as with this many more.
-_SECONDS, _MORE_ROWS, _MORE_COLUMNS = 2.1e-7, 9_500, 850
-
-# Processes take some seconds to start, and each holds its embeddings in memory.
-WORTH_SECONDS = 30.0
-MEMORY_SHARE = 0.5
-
-
-def _shape(source: Source) -> tuple[int, int]:
-    """Rows and width of a source's embeddings, also where its images are not embedded yet."""
-    try:
-        # Not `open` where there are images: that would begin, or continue, the extraction.
-        if source.n_images:
-            X = features.load_features(source.where).X
-        else:
-            X = source.open().X
-    except InputError:
-        return source.n_images, get_encoder(source.encoder).dim
-    return int(X.shape[0]), int(X.shape[1])
-
-
-def worth_spreading(left: Mapping[Source, int]) -> int:
-    """Return how many processes should train the seeds `left` of each source; 1: it is over soon."""
-    seconds, seeds, largest = 0.0, 0, 1
-    for source, count in left.items():
-        if count:
-            rows, width = _shape(source)
-            seconds += count * (rows + _MORE_ROWS) * (width + _MORE_COLUMNS) * _SECONDS
-            seeds += count
-            largest = max(largest, 4 * rows * width)
-    if seconds < WORTH_SECONDS:
-        return 1
-    return max(1, min(cores(), seeds, int(MEMORY_SHARE * LIMITS["memory"] / largest)))

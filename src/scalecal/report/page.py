@@ -21,7 +21,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from scalecal.checks import InputError
-from scalecal.datasets.decoding import IMAGE_FORMATS
+from scalecal.datasets.image_sources import IMAGE_FORMATS
 from scalecal.evaluation import texts
 from scalecal.evaluation.folder import first_panels, report_facts
 from scalecal.evaluation.words import (

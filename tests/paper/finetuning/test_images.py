@@ -15,8 +15,8 @@ pytest.importorskip("torchvision")
 from scalecal.checks import InputError  # noqa: E402
 from scalecal.datasets import open_dataset  # noqa: E402
 from scalecal.datasets.image_sets import ImageSet  # noqa: E402
-from scalecal.encoders.record import Preprocessing  # noqa: E402
-from scalecal.paper.finetuning import Pixels, augment, divide, labelled_cases, uniforms  # noqa: E402  # noqa: E402
+from scalecal.encoders.registry import Preprocessing  # noqa: E402
+from scalecal.paper.finetuning import augment, divide, labelled_cases, load_pixels, uniforms  # noqa: E402  # noqa: E402
 from tests.datasets.trees import make_breakhis  # noqa: E402
 from tests.paper.finetuning.made import N  # noqa: E402
 
@@ -69,15 +69,15 @@ def test_flips_and_turns() -> None:
 def test_images_are_the_decoded_ones(images: ImageSet, monkeypatch: pytest.MonkeyPatch) -> None:
     square = Preprocessing(resize=24, crop=16, interpolation="bilinear")
     rows = np.array([3, 4, 5, 20, 1, 0])
-    pixels = Pixels(images, rows, square, device="cpu")
-    found = pixels.take(np.array([5, 0, 3]))
+    pixels = load_pixels(images, rows, square, device="cpu")
+    found = pixels[[5, 0, 3]]
     assert found.shape == (3, 16, 16, 3)
     for image, row in zip(found, (0, 3, 20), strict=True):
         wanted = square.pixels(Image.fromarray(images.read_one(row)))
         np.testing.assert_array_equal(image.numpy(), wanted)
     monkeypatch.setenv("SCALECAL_LIMITS", "memory=1000")
     with pytest.raises(InputError, match="the size of 6 images is 4,608 bytes"):
-        Pixels(images, rows, square, device="cpu")
+        load_pixels(images, rows, square, device="cpu")
 
 
 def test_parts_keep_the_published_test_set_and_whole_patients(
