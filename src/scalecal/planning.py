@@ -17,7 +17,15 @@ from scipy.optimize import brentq, minimize
 from scipy.special import expit, logit, ndtr, rel_entr
 from scipy.stats import binomtest, chi2, ncx2
 
-from scalecal.checks import Float, InputError, as_rng, check_inside, check_list, check_unit
+from scalecal.checks import (
+    Float,
+    InputError,
+    LazyModule,
+    as_rng,
+    check_inside,
+    check_list,
+    check_unit,
+)
 from scalecal.datasets.simulated import simulate
 from scalecal.inference.units import NORMAL_95
 from scalecal.limits import check_count
@@ -33,6 +41,8 @@ from scalecal.panel import (
 
 if TYPE_CHECKING:
     import pandas as pd
+else:
+    pd = LazyModule("pandas")
 
 __all__ = ["Plan", "VotePlan", "plan", "plan_votes"]
 
@@ -158,8 +168,6 @@ def plan(
     >>> result.needed["n_raters"].tolist()
     [3, 7]
     """
-    import pandas as pd
-
     check_inside(excess, "excess")
     check_inside(power, "power")
     check_inside(level, "level")
@@ -495,8 +503,6 @@ def plan_votes(
     >>> result.needed["known"].tolist()
     ['votes of the whole panel', 'votes of one reader']
     """
-    import pandas as pd
-
     if not 0.5 < check_unit(auc, "auc") <= _MAX_AUC:
         raise InputError(f"auc must lie above 0.5 and be at most {_MAX_AUC}, got {auc:g}")
     check_inside(prevalence, "prevalence")

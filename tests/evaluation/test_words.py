@@ -77,7 +77,14 @@ def voted_audit(*, reader, n_raters=(7,), **change):
     gap = {"vote_gap": 0.001, "vote_gap_low": -0.02, "vote_gap_high": 0.02}
     judges = "p_reader" if reader else "p"
     meta = {"votes_judge": judges, "n_raters": list(n_raters)}
-    return {"rows": [votes | ends | gap | change], "meta": meta}
+    # The verdict's own test decides whether an error is stated.
+    p = change.pop("p_votes_holm", 0.5)
+    part = {"kind": "votes", "name": "hard", "n": 100, "p": p, "failed": (p or 1.0) < 0.05}
+    return {
+        "rows": [votes | ends | gap | change],
+        "meta": meta,
+        "judgement": {"parts": [part]},
+    }
 
 
 @pytest.mark.parametrize(
@@ -106,6 +113,7 @@ def voted_audit(*, reader, n_raters=(7,), **change):
             {"vote_excess_low": 0.002, "p_votes_holm": 0.06},
             "no miscalibration of p_reader is found",
         ),
+        ({"p_votes_holm": None}, "votes do not test p_reader here"),
         ({"p_votes_holm": 0.01}, "errors of opposite sign cancel over all cases (difference"),
     ],
 )

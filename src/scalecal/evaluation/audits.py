@@ -308,14 +308,12 @@ def audit_predictions(
     )
     rows = complete_rows(rows)
     meta = _meta(predictions, units) | options
-    if prevalence is not None:
-        meta["prevalence"] = float(prevalence)
-        meta["sample_prevalence"] = float(y.mean())
-        meta["n_effective"] = float(cases.n)
-        if units.weights is not None:
-            meta["n_effective"] = effective_units(units.weights)
     notes = [*_notes(predictions, rows, units), *cases.notes]
+    # At the sample's own prevalence nothing is reweighted, and nothing is said of it.
     if reweighted is not None:
+        meta["prevalence"] = reweighted.prevalence
+        meta["sample_prevalence"] = float(y.mean())
+        meta["n_effective"] = effective_units(reweighted.each)
         notes.insert(
             0,
             f"All numbers refer to a population with {100 * meta['prevalence']:.3g} % positives, which is "

@@ -95,7 +95,7 @@ class Material:
             try:
                 data.fit(data.with_reader(Identity()), interval=False)
             except InputError as error:  # votes of one reader, say: they judge, and no more
-                why = f"There is no reader probability: {error}."
+                why = f"There is no reader probability: {str(error).rstrip('.')}."
                 return replace(data, votes=None, source=None, notes=(*notes, why))
         if source is None and method in ("panel", Identity.name, *NOTHING):
             raise InputError(
@@ -234,7 +234,7 @@ def try_candidates(
             fold = fold_numbers(data.cases.labels, groups=data.cases.group_codes, seed=seed)
     except (InputError, ScalecalWarning):
         return predictions, None
-    if min(np.bincount(fold, minlength=5)) < MIN_IN_FOLD:
+    if np.bincount(fold).min() < MIN_IN_FOLD:
         return predictions, None
     labels = labels_tried(data, "auto")
     answers, _, _ = data.crossfit_all(labels, fold)

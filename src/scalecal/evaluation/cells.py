@@ -17,7 +17,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from scalecal.calibrators.base import as_logits
 from scalecal.cases import Answers, Cases, Factor, Predictions, rows_of
-from scalecal.checks import Float, InputError, Int, check_labels, check_probs, in_file, rows
+from scalecal.checks import (
+    Float,
+    InputError,
+    Int,
+    LazyModule,
+    check_labels,
+    check_probs,
+    in_file,
+    rows,
+)
 from scalecal.io.boundary import read_document, reading
 from scalecal.io.input_columns import InputColumn, fields_of
 from scalecal.io.store import is_own, output_folder, write_file, write_json
@@ -29,6 +38,8 @@ from scalecal.votes import STRATA, stratum_codes
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+else:
+    pd = LazyModule("pandas")
 
 PUBLISHED, VOTED = "panel-published", "panel-votes"
 """The panel without a vote, and with those of some cases."""
@@ -207,8 +218,6 @@ def _read_probs(table: pa.Table, prefix: str, n_classes: int) -> Float | None:
 
 
 def _read_answers(path: Path, cases: Cases) -> dict[tuple[str, int], Answers]:
-    import pandas as pd
-
     table = read_parquet(path, factors=["method", "id"])
     n_classes = len(cases.classes)
     raw, reader = (_read_probs(table, prefix, n_classes) for prefix in ("p", "p_reader"))
@@ -340,8 +349,6 @@ def predictions_table(
         Readers m whose votes are predicted: adds ``p_votes_0`` .. ``p_votes_m``, the probabilities of k
         positive votes (``p_votes_<class>_k`` with more than two classes).
     """
-    import pandas as pd
-
     cases, own = predictions.cases, predictions.only
     probs, reader = own.p, own.p_reader
     table: dict[str, Any] = {"id": cases.names, **_by_class("p", probs, cases.classes)}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.cases import BASELINE, Factor, Predictions
-from scalecal.checks import InputError, check_probs
+from scalecal.checks import InputError, LazyModule, check_probs
 from scalecal.evaluation import changes, exhibits, texts, words
 from scalecal.evaluation.audits import Audit, audit_predictions, cases_of
 from scalecal.evaluation.candidates import NOTHING, try_candidates
@@ -35,6 +35,8 @@ from scalecal.probes.methods import METHODS
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+else:
+    pd = LazyModule("pandas")
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +138,8 @@ class Evaluation:
     @property
     def table(self) -> pd.DataFrame:
         """One row per method: what ``comparison.csv`` holds."""
+        if not self.facts["rows"]:
+            raise InputError("an audit of a stream has no table of methods: use to_frame()")
         return texts.comparison_table(self.facts)
 
     def __str__(self) -> str:
@@ -148,8 +152,6 @@ class Evaluation:
     @property
     def differences(self) -> pd.DataFrame:
         """Of several files: every difference to the first, paired, by stratum and metric."""
-        import pandas as pd
-
         return pd.DataFrame(self.core["differences"])
 
     def failures(self, conditions: Iterable[str | Condition]) -> list[Failure]:
@@ -169,8 +171,6 @@ class Evaluation:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per stratum; the columns are explained in `scalecal.metrics.COLUMNS`."""
-        import pandas as pd
-
         return pd.DataFrame(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -538,7 +538,7 @@ def evaluate(
     whole = replace(whole, cases=whole.cases.with_strata(audits[base].shown_strata))
     drawn = Resampled([whole], **options)
     core = _core_facts(whole, audits, options)
-    core |= {"kind": kind, "judged": judged, "seed": whole.seeds(base)[0]}
+    core |= {"kind": kind, "judged": judged, "first_seed": whole.seeds(base)[0]}
     core["about"] = dict(whole.calibration.get("about") or {})
     # Methods of a comparison are trainings; calibrators of the same names are not.
     if kind == "comparison":
@@ -601,7 +601,9 @@ def _recommended(core: Facts) -> dict[str, Any] | None:
         return _of_calibration(core)
     allowed = [core["baseline"]]
     for method in core["methods"]:
-        known = METHODS.get(method)
+        known = None
+        if core["kind"] == "comparison":
+            known = METHODS.get(method)
         # One reads the votes that judge it, the other is there to be worse.
         barred = known is not None and (known.needs_votes or known.control)
         if method != core["baseline"] and not barred:

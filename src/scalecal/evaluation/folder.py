@@ -377,7 +377,8 @@ def joined(runs: Sequence[Run]) -> dict[str, Any]:
     if len(cells) > 1:
         # Which models stand on one page is known only here. The badge allows for their number: Holm's
         # correction of a p-value for each, all that is computed when runs are read.
-        found, lead = words.tally(cells), words.answers(cells)
+        found = words.tally(cells)
+        lead = words.answers(cells, found)
     strata = list(dict.fromkeys(stratum for cell in cells for stratum in cell["strata"]))
     if set(strata) <= set(STRATA):
         strata.sort(key=STRATA.index)

@@ -106,7 +106,7 @@ def judge(
         "parts": parts,
         "failing": [t["name"] for t in wrong],
         "foreseen": foreseen,
-        "reader": reader and bool(failing),
+        "reader": reader and any(part["kind"] == "votes" for part in failing),
         "hint": hint,
         "small": small,
     }

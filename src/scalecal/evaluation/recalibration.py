@@ -583,7 +583,7 @@ def apply_recalibrator(
     about = {
         "after": name,
         "method": name,
-        "chosen": name,
+        "chosen": recalibrator.chosen,
         "n_unlabelled": len(predictions) - len(before),
         "about": {name: f"{name}, fitted to {other} cases"},
     }

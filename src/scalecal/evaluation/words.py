@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log, nan
 from typing import Any
 
-from scalecal.cases import BASELINE
 from scalecal.evaluation.candidates import NOTHING
 from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, Facts, Row, interval_sign
 from scalecal.io.text import (
@@ -136,6 +135,8 @@ def _error(audit: Facts) -> str:
     row, kind = audit["rows"][0], audit["judgement"]["kind"]
     if kind in ("over", "under"):
         return f"It is {KINDS[kind]}: {_averages(row)}"
+    if kind and audit["meta"]["event"] != "positive class":
+        return f"Its confidence is {KINDS[kind]}: {_averages(row)}"
     if kind:
         classes = audit["meta"]["classes"]
         positive = "positive" if len(classes) == 2 and classes[1] == "1" else classes[-1]
@@ -215,7 +216,8 @@ def _possible(audit: Facts) -> str:
     if wide:
         worst = max(wide, key=lambda part: float(part["high"]))
         return f"one of {points(worst['high'])} cannot be excluded {_inside(_on(audit, worst))}"
-    return f"{_listed(judged['parts'][-1:])} could not be judged"
+    unknown = [p for p in judged["parts"] if not is_known(p["p"]) or not is_known(p["high"])]
+    return f"{_listed(unknown)} could not be judged"
 
 
 def _cases(row: Row) -> str:
@@ -267,7 +269,7 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
             if judged["kind"]:
                 heading += f": {KINDS[judged['kind']]}"
         elif judged["reader"]:
-            heading = "Not for single readers"
+            heading = "Not for individual readers' votes"
             text += ". No test against the labels finds an error"
         else:
             heading = "Not everywhere"
@@ -341,7 +343,7 @@ def vote_paragraph(audit: Facts, facts: Facts | None = None) -> str:
         mean = row_of(facts, facts["judged"])["vote_nll"]
         start = f"The mean vote NLL of {facts['n_seeds']} seeds is {number(mean)}"
     if meta.get("votes_judge") == "p_reader":
-        return f"{start}: {_vote_error(row)}."
+        return f"{start}: {_vote_error(audit)}."
     panels = [m for m in meta.get("n_raters", ()) if m > 2]
     if not panels:
         return f"{start}."
@@ -352,20 +354,23 @@ def vote_paragraph(audit: Facts, facts: Facts | None = None) -> str:
     )
 
 
-def _vote_error(row: Row) -> str:
+def _vote_error(audit: Facts) -> str:
     """Which way a reader's probability is wrong, where an interval excludes 0.
 
     Whether it is wrong is the verdict by predicted difficulty: two more intervals, each of 95 %, would find
     fault with one right model in eight, and contradict it.
     """
+    row = audit["rows"][0]
     if not is_known(row["vote_excess_low"]):
         return f"there is no verdict on p_reader, {row.get('reason') or 'too few cases have votes'}"
+    voted = [part for part in _tested(audit) if part["kind"] == "votes"]
+    if not voted:
+        return "votes do not test p_reader here"
     excess, gap = (
         f"{number(row[key])}, 95 % interval {number(row[f'{key}_low'])} to {number(row[f'{key}_high'])}"
         for key in ("vote_excess", "vote_gap")
     )
-    p = row.get("p_votes_holm")
-    if not is_known(p) or float(p or 0.0) >= LEVEL:
+    if not any(part["failed"] for part in voted):
         return f"no miscalibration of p_reader is found (difference {excess})"
     sure = {1: "over-confident", -1: "under-confident"}.get(interval_sign(row, "vote_excess"))
     way = {1: "high", -1: "low"}.get(interval_sign(row, "vote_gap"))
@@ -410,15 +415,15 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
             f"{log(odds[0] / odds[1]):+.2f} to its log-odds for this prevalence."
         )
         return "Recalibrate it", text
+    # Calibrators are chosen by the labels, which find no error here: another one would not help.
+    if judged["reader"] and not judged["overall"]:
+        text = f"{_READER_ERROR} scalecal calibrate can refit p_reader to the votes, unless it made this one."
+        return "Use p, and p_reader with caution", text
     if meta.get("streamed"):
         text = "Run scalecal calibrate FILE: an audit of a stream tries no calibrator."
         return "Recalibrate it", text
-    # Calibrators are chosen by the labels, which find no error here: another one would not help.
-    if judged["reader"] and not judged["overall"]:
-        text = f"{_READER_ERROR} Unless scalecal calibrate made this p_reader, it can fit one to the votes."
-        return "Use p, and p_reader with caution", text
     if found is None:
-        text = "There are too few cases to fit a calibrator: fit one to other cases (scalecal calibrate)."
+        text = "No calibrator can be chosen: too few cases or groups in a fold, or none could be fitted."
         return "Recalibrate it", text
     own, reader = found["p"], ""
     if found["adds_reader"]:
@@ -462,7 +467,7 @@ def more_cases(n: int, high: float | None) -> str:
     Examples
     --------
     >>> more_cases(150, 0.14)
-    'Some 300 cases like these would rule out an error of 10 points, if there is none.'
+    'About 300 cases like these would rule out an error of 10 points, if there is none.'
     """
     if high is None or not high > LIMIT:
         return "More cases with labels, and readers' votes on them, would settle it."
@@ -470,7 +475,7 @@ def more_cases(n: int, high: float | None) -> str:
     step = 10 ** max(1, len(str(int(wanted))) - 2)
     some = -(-int(wanted) // step) * step
     return (
-        f"Some {number(some)} cases like these would rule out an error of {points(LIMIT)}, if there is "
+        f"About {number(some)} cases like these would rule out an error of {points(LIMIT)}, if there is "
         "none."
     )
 
@@ -481,6 +486,10 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
     before = facts["audits"][facts["baseline"]]
     state = before["judgement"]["badge"]
     named = f"{_named(facts, own)}: {_gain(own)}"
+    # The answers of each fold are of the candidate that the other folds chose; one is kept for new cases.
+    chosen = f"The calibrator for new cases is {named}."
+    if "n_folds" not in about:
+        chosen = f"They come from {named}."
     if about["chosen"] in NOTHING:
         heading, text = "Leave p as it is", _none_better(own)
         if "n_folds" not in about:
@@ -491,22 +500,21 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
         heading = "Keep the original probabilities"
         text = f"They are not improved by {named}."
     elif own["sure"] or state == "attention":
-        heading = "Use the recalibrated probabilities"
-        text = f"They come from {named}."
+        heading, text = "Use the recalibrated probabilities", chosen
     elif state == "good":
-        heading = "Use p before or after"
-        text = f"It was well calibrated before. The recalibrated probabilities come from {named}."
+        heading, text = "Use p before or after", f"It was well calibrated before. {chosen}"
     else:
         heading, text = _undecided(before)
-        text += f" The recalibrated probabilities come from {named}."
-    gains = facts["recommended"]["p_reader"]
-    if gains is not None and gains["method"] != BASELINE:
+        text += f" {chosen}"
+    gains, judges = facts["recommended"]["p_reader"], facts["audits"][facts["judged"]]["meta"]
+    # One reader a case judges p, and makes no reader probability.
+    if gains is not None and judges.get("votes_judge") == "p_reader":
         text += f" For p_reader, {_gain(gains)}."
     after = facts["audits"][facts["judged"]]["judgement"]
     if after["reader"] and not after["overall"]:
         text += f" {_READER_ERROR}"
     elif after["badge"] == "attention":
-        text += " The error stated above remains."
+        text += " The error stated above is that of the recalibrated probabilities."
     return heading, text
 
 
@@ -519,7 +527,7 @@ def _gain(own: Row) -> str:
     if own["sure"]:
         return f"{what} falls significantly, {change}"
     if own["high"] < 0:
-        return f"{what} falls, but not significantly among the {own['tried']} that were tried, {change}"
+        return f"{what} falls, but not significantly after correction for {own['tried']} candidates, {change}"
     if own["low"] > 0:
         return f"{what} rises significantly, {change}"
     return f"{what} does not change significantly, {change}"
@@ -565,6 +573,9 @@ def _barred(facts: Facts) -> str:
 
     One kind reads the votes that judge it, the other is there to be worse.
     """
+    # Files may have the names of methods.
+    if facts["kind"] != "comparison":
+        return ""
     others = [METHODS[m] for m in facts["methods"] if m != facts["baseline"] and m in METHODS]
     kinds = []
     if any(method.needs_votes for method in others):
@@ -657,7 +668,7 @@ def put_into_words(facts: dict[str, Any]) -> None:
     if facts["n_seeds"] > 1:
         # Sentences have the table's numbers; tests need one set of cases, so they are of one seed.
         first = _calibrated(judged, facts)
-        first["text"] += f" Tests and diagrams are of seed {facts['seed']}."
+        first["text"] += f" Tests and diagrams are of seed {facts['first_seed']}."
         answers = [first, *answers[1:]]
         votes = vote_paragraph(judged, facts)
     if facts["kind"] == "calibration":
@@ -734,7 +745,7 @@ def _training_paragraph(facts: Facts) -> str:
         if best is None or not own["sure"]:
             continue
         if facts["presets"][best] == facts["presets"][facts["baseline"]]:
-            return ""
+            continue
         if best == TRAINED_ALIKE:
             return f"The gain is due to the training: {best} does not calibrate."
         text = (
@@ -941,15 +952,14 @@ def _range(values: Sequence[float | None], text: Callable[[float], str] = number
     return " to ".join(dict.fromkeys([text(min(known)), text(max(known))]))
 
 
-def answers(cells: Sequence[Facts]) -> list[dict[str, str]]:
-    """Answers to the three questions on several models."""
+def answers(cells: Sequence[Facts], found: Facts) -> list[dict[str, str]]:
+    """Answers to the three questions on several models, whose verdict is their `tally`."""
     count, everywhere = len(cells), "Everywhere?"
-    badges = [cell["verdict"]["badge"] for cell in cells]
     calibrated = "Unclear for some"
-    if "attention" in badges:
-        calibrated = f"{badges.count('attention')} of {count} need attention"
+    if found["badge"] == "attention":
+        calibrated = f"{found['tally']['attention']} of {count} in need of attention"
         everywhere = "Where not?"
-    elif set(badges) == {"good"}:
+    elif found["badge"] == "good":
         calibrated = "All are"
     # Means over seeds, as in the table of models below.
     rows = [row_of(cell, cell["baseline"]) for cell in cells]

@@ -28,8 +28,9 @@ from scalecal.metrics.columns import Scale
 from scalecal.metrics.grouping import MAX_UNITS, MIN_GROUPS, pooled, read_groups
 from scalecal.metrics.reweighting import ClassWeights
 
-NORMAL_95 = 1.959963984540054
 ROUNDING = 1e-12  # of a share that is a sum over cases
+
+NORMAL_95 = 1.959963984540054
 """Standard errors to either side of a normal 95 % interval."""
 
 

@@ -4,8 +4,6 @@
 what the columns mean; `output_folder`, `write_json` and `write_csv` leave nothing half-written.
 """
 
-from __future__ import annotations
-
 from scalecal.io.case_tables import (
     PredictionFile,
     read_common_predictions,

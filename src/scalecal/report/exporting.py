@@ -135,7 +135,7 @@ def _cell_tables(cell: Row) -> dict[str, list[dict[str, Any]]]:
     return {
         "methods": [_without(row, "changes") for row in cell["rows"]],
         "changes": changes,
-        "audit": cell["audits"][cell["baseline"]]["rows"],
+        "audit": cell["audits"][cell["judged"]]["rows"],
         "softening": [{"method": name, **line} for name, line in cell["softening"].items()],
         "referral": referral,
         "decision": decision,

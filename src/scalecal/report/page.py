@@ -112,7 +112,7 @@ def _difficulty_view(cell: Row) -> View:
 def _about_diagrams(cell: Row, method: str) -> str:
     parts = [f"{cell['n_bins']} bins"]
     if cell["n_seeds"] > 1:
-        parts.insert(0, f"seed {cell['seed']}, one of {cell['n_seeds']}")
+        parts.insert(0, f"seed {cell['first_seed']}, one of {cell['n_seeds']}")
     if cell["kind"] != "comparison" and cell["about"].get(method):
         parts.append(cell["about"][method])
     parts.append(softening_remark(cell, method))
@@ -376,7 +376,7 @@ def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
     if len(every) > 1:
         view["whose"] = cell["name"]
     elif cell["n_seeds"] > 1:
-        seed, count = cell["seed"], cell["n_seeds"]
+        seed, count = cell["first_seed"], cell["n_seeds"]
         view["note"] = f"seed {seed}, one of {count} repeats of split and training"
     panels = {panel["stratum"]: panel for panel in cell["reliability"][cell["judged"]]}
     panel = panels.get(cell["hardest"]) or panels.get("overall")
