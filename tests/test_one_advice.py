@@ -339,6 +339,23 @@ def test_a_stream_is_advised_as_what_it_is(tmp_path):
     assert "too few" not in said
 
 
+def test_a_prevalence_that_is_the_samples_changes_nothing(tmp_path):
+    rng = np.random.default_rng(0)
+    p = expit(rng.normal(size=400))
+    label = np.repeat([0, 1], 200)
+    pd.DataFrame({"p": p, "label": label}).to_csv(tmp_path / "p.csv", index=False)
+    said = [run("audit", tmp_path / "p.csv", *FEW, *more) for more in ((), ("--prevalence", 0.5))]
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("name", ["audit of two files", "audit of three files"])
+def test_the_list_of_cases_has_a_cell_under_every_head(commands, name):
+    page = (commands[name].out / "report.html").read_text()
+    table = re.search(r'<table class="plain cases.*?</table>', page, re.DOTALL)[0]
+    head, *rows = re.findall(r"<tr.*?</tr>", table, re.DOTALL)
+    assert {len(re.findall(r"<t[dh][ >]", row)) for row in rows} == {head.count("<th")}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_there_is_one_piece_of_advice(commands, name):
     assert commands[name].stdout.count("What to do?") == 1

@@ -40,7 +40,7 @@ def parts(*p, **options):
 def audit_of(difficulty):
     """What facts hold of an audited method with these strata of predicted difficulty."""
     judged = judge([WHOLE], difficulty, agreement=True)
-    meta = {"classes": ["0", "1"]}
+    meta = {"classes": ["0", "1"], "event": "positive class"}
     return {"rows": [WHOLE], "difficulty": difficulty, "judgement": judged, "meta": meta}
 
 
@@ -78,6 +78,15 @@ def test_all_tests_are_corrected_together(whole, easy, hard, failing):
     both = [np.minimum(1.0, 2 * whole), min(easy, hard)]
     assert found["p"] == pytest.approx(np.nanmin(holm(both)))
     assert found["hint"] is not bool(failing)
+
+
+def test_strata_of_labels_say_nothing_of_a_reader_probability():
+    row = {"n": 300, "p_cox": 0.6, "p_consistency": 0.6, "debiased_error": 0.0}
+    row |= {"debiased_error_high": 0.001, "floor": 0.02, "null": 0.03}
+    failing = {"name": "low", "p_null_holm": 0.001, "ece": 0.2}
+    found = judge([row, row | failing], agreement=True, reader=True)
+    assert found["badge"] == "attention"
+    assert not found["reader"]
 
 
 def test_what_is_wrong_is_said_in_points():

@@ -71,6 +71,10 @@ NOUNS = {"votes": "cases", "agreement": "agreement"}
 """Kind of part -> what follows its name."""
 
 
+MAX_NAMED = 6
+"""Parts of the cases that a sentence names; of more it counts the others."""
+
+
 # The verdict on one method
 
 
@@ -196,7 +200,10 @@ def _inside(text: str) -> str:
 
 def _listed(parts: Sequence[Row]) -> str:
     """Names of some parts: "easy and hard cases", "low agreement", "the strata A, B and C"."""
-    names = listed([str(part["name"]) for part in parts])
+    every = [str(part["name"]) for part in parts]
+    names = listed(every)
+    if len(every) > MAX_NAMED:
+        names = some_of(every, MAX_NAMED)
     if parts[0]["kind"] != "stratum":
         return f"{names} {NOUNS[parts[0]['kind']]}"
     if len(parts) == 1:
