@@ -496,7 +496,7 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
     # The answers of each fold are of the candidate that the other folds chose; one is kept for new cases.
     chosen = f"The calibrator for new cases is {named}."
     if "n_folds" not in about:
-        chosen = f"They come from {named}."
+        chosen = f"The recalibrated probabilities come from {named}."
     if about["chosen"] in NOTHING:
         heading, text = "Leave p as it is", _none_better(own)
         if "n_folds" not in about:
