@@ -88,7 +88,7 @@ class AnswerReader:
     def read(self, table: NamedColumns, ids: Ids, classes: Sequence[str] | None) -> Answers:
         """Return the answers in a table, to be called within its `messages`.
 
-        `classes` are those of its columns (`classes_of_columns`), in the order that is wanted.
+        `classes` are those of its columns (`classes_of_columns`), in the required order.
         """
         self._n += len(table)
         p = self._probabilities(table, "p", ids, classes)
