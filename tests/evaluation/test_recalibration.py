@@ -169,6 +169,7 @@ def test_none_leaves_p_and_adds_the_reader():
     assert result.chosen == READER_ONLY
     np.testing.assert_array_equal(result.predictions.p, p)
     assert result.predictions.p_reader is not None
+    assert result.evaluation.verdict["headline"].startswith("With p unchanged: ")
 
 
 def test_the_first_screen_is_of_what_is_after():

@@ -39,7 +39,7 @@ def test_common_cases_in_the_order_of_the_first(tmp_path):
         assert own.cases.names.tolist() == ["x", "z"]
         assert own.cases.y.tolist() == [0, 1]
         assert own.cases.notes[0] == (
-            "2 cases are in both files, joined by id; the others were left out: 1 of 3 of a.csv, "
+            "2 cases are in every file, joined by id; the others were left out: 1 of 3 of a.csv, "
             "1 of 3 of b.csv."
         )
         assert set(own.sources) == {"a.csv", "b.csv"}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from scalecal import audit, compare_audits
 from scalecal.evaluation.audits import audit_predictions
 from scalecal.evaluation.cells import read_cell
 from scalecal.evaluation.evaluations import evaluation_of
@@ -139,3 +141,13 @@ def test_every_method_and_stratum_has_a_strip(tmp_path):
         assert sorted(m.tip for m in sheet.marks if m.tip) == sorted(map(strip_tip, cell["rows"]))
         right = max(m.points[0][0] + text_width(m.text, m.size) for m in sheet.marks if m.text)
         assert right <= sheet.width
+
+
+def test_the_key_of_the_strips_fits_where_there_are_no_strata():
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=300)
+    y = (rng.random(300) < p).astype(int)
+    audits = [audit(y, each, n_resamples=20) for each in (p**2, p)]
+    sheet = ece_strips(compare_audits(*audits, n_resamples=50).facts).drawing
+    (key,) = (mark for mark in sheet.marks if mark.text.startswith("dot:"))
+    assert key.points[0][0] + text_width(key.text, 10) <= sheet.width

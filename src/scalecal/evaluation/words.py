@@ -679,7 +679,10 @@ def put_into_words(facts: dict[str, Any]) -> None:
         answers = [first, *answers[1:]]
         votes = vote_paragraph(judged, facts)
     if facts["kind"] == "calibration":
-        own["headline"] = f"After recalibration: {_inside(own['headline'])}"
+        state = "After recalibration"
+        if facts["calibration"]["chosen"] in NOTHING:
+            state = "With p unchanged"
+        own["headline"] = f"{state}: {_inside(own['headline'])}"
         own["numbers"] = [{"name": "Before", "value": made[base]["word"]}, *own["numbers"]]
     if facts["kind"] == "files":
         others = [{"name": name, "value": other["word"]} for name, other in made.items()]

@@ -924,10 +924,7 @@ def _common_table(
         taken[name] = replace(table, table=table.table.take(rows[name]))
         if len(table) > n:
             fewer.append(f"{len(table) - n:,} of {len(table):,} of {name}")
-    every = f"all {len(tables)}"
-    if len(tables) == 2:
-        every = "both"
-    note = f"{n:,} cases are in {every} files, joined by id"
+    note = f"{n:,} cases are in every file, joined by id"
     if fewer:
         note += f"; the others were left out: {', '.join(fewer)}"
     joined, notes = _overlay(taken)

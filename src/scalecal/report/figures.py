@@ -295,7 +295,10 @@ def ece_strips(cell: Row) -> Figure:
     label = (
         f"ECE of {cell['name']} by method and stratum, against what a calibrated model would show"
     )
-    sheet = Drawing(left + step * len(strata), 82 + height * len(methods), label)
+    key = "dot: ECE; tick: noise floor; bar: 90 % of calibrated models, selection included"
+    # With one stratum the key is wider than the strips.
+    width = max(left + step * len(strata), 16 + text_width(key, 10))
+    sheet = Drawing(width, 82 + height * len(methods), label)
     frames = {}
     for j, stratum in enumerate(strata):
         head = Frame(sheet, left + j * step + 5, 40, 160, 0, across=(0.0, top))
@@ -309,7 +312,6 @@ def ece_strips(cell: Row) -> Figure:
     for row in cell["rows"]:
         frame = frames[row["stratum"]]._replace(top=lines[row["method"]])
         _draw_strip(frame, row, role_of(row["method"], cell["baseline"]))
-    key = "dot: ECE; tick: noise floor; bar: 90 % of calibrated models, selection included"
     sheet.text(8, sheet.height - 8, key, size=10)
     return Figure(("ece_against_floor",), "ECE against its floor", sheet, {})
 

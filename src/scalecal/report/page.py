@@ -416,7 +416,7 @@ def _confident_errors(cell: Row) -> list[View]:
     for case in cell["confident_errors"]:
         votes, of = case["votes"], case["shown_class"]
         says = f"says {percent(case['p'])}"
-        if case.get("before") is not None:
+        if case["before"] not in (None, case["p"]):
             says = f"said {percent(case['before'])}, now {percent(case['p'])}"
         judged, dots = f"label: {names[case['label']]}", ""
         if votes:
