@@ -137,7 +137,7 @@ def test_the_folder(written):
     info = json.loads((out / "run.json").read_text())
     assert list(info["files"]) == ["sharp.csv", "soft.csv", "near.csv"]
     assert info["options"] == {"n_resamples": 300, "group_regex": "^(P.+)_"}
-    assert any("360 cases are in all 3 files" in note for note in info["notes"])
+    assert any("360 cases are in every file" in note for note in info["notes"])
     (read,) = read_runs([out])
     assert read.facts[0]["baseline"] == "sharp.csv"
     assert read.facts[0]["shown"] == ["sharp.csv", "soft.csv", "near.csv"]
