@@ -115,7 +115,7 @@ def test_compare(features, tmp_path, votes, groups):
     assert [name.removesuffix(" *") for name in brief] == facts["methods"]
     for name, texts in brief.items():
         own = shown[name.removesuffix(" *")]
-        assert ("(no clear gain over softening)" in own[0]) == name.endswith(" *")
+        assert ("(no clear gain over one temperature)" in own[0]) == name.endswith(" *")
         assert texts.items() <= own[1].items()
     table = re.search(r'<table class="plain sortable methods">.*?</table>', html, re.S)[0]
     lines = [
@@ -131,7 +131,7 @@ def test_compare(features, tmp_path, votes, groups):
         beyond = facts["softening"][method]
         title = f"{'vote' if votes else 'label'} NLL less softening's [95 %]"
         assert line[title] == change_text(beyond)
-        assert "(no clear gain over softening)" not in name or beyond["high"] >= 0
+        assert "(no clear gain over one temperature)" not in name or beyond["high"] >= 0
     assert ("vote NLL" in shown["none"][1]) == votes
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, check_inside
 from scalecal.cli.app import (
     AllowLeakage,
     Bins,
@@ -43,7 +44,7 @@ from scalecal.io.store import check_output_folder, output_folder, write_csv
 
 
 @command(
-    "audit predictions.csv --votes votes.csv --fail-if 'excess > 0.05' --out runs/audit",
+    "audit predictions.csv --votes votes.csv --fail-if 'verdict != good' --out runs/audit",
     Work("scalecal.io:read_predictions"),
     Work("scalecal.evaluation.audits:audit_predictions"),
 )
@@ -73,6 +74,14 @@ def audit(
             "by importance weights of both classes. Example: --prevalence 0.05",
         ),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            help="Probability from which a case is called positive. Predicted difficulty is the distance "
+            "from it.",
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Audit only one part of the cases, such as test."),
@@ -91,8 +100,8 @@ def audit(
         typer.Option(
             "--fail-if",
             metavar="CONDITION",
-            help="Exit with code 3 if this holds: [STRATUM:] COLUMN OPERATOR NUMBER, such as "
-            "'excess > 0.05' or 'low: ece > 0.2'. May be given several times.",
+            help="Exit with code 3 if this holds: 'verdict != good', or [STRATUM:] COLUMN OPERATOR NUMBER, "
+            "such as 'oe < 0.8' or 'low: p_null_holm < 0.05'. May be given several times.",
         ),
     ] = None,
     json: Json = False,
@@ -122,8 +131,11 @@ def audit(
     reading["columns"] = named_columns(columns, votes)
     options = given(n_bins=n_bins, n_resamples=n_resamples)
     inputs = [*files, votes]
+    deciding = given(threshold=threshold)
+    if threshold is not None:
+        check_inside(threshold, "--threshold")
     if stream:
-        _check_stream(files, group_regex, votes, split, prevalence)
+        _check_stream(files, group_regex, votes, split, prevalence, threshold)
     else:
         options |= given(seed=seed, prevalence=prevalence)
         reading |= given(votes=votes, split=split, group_regex=group_regex)
@@ -142,11 +154,13 @@ def audit(
     elif len(files) == 1:
         predictions = read_predictions(files[0], **reading)
         check_strata(conditions, predictions.cases)
+        predictions = replace(predictions, **deciding)
         with showing("auditing") as advance:
             result = evaluate_alone(predictions, dataset=dataset, advance=advance, **options)
     else:
         several = read_common_predictions(files, **reading)
         check_strata(conditions, several.cases)
+        several = replace(several, **deciding)
         with showing("comparing") as advance:
             result = evaluate_files(several, advance=advance, **options)
     failed = result.failures(conditions)
@@ -160,7 +174,7 @@ def audit(
             result,
             kind="audit",
             command=sys.argv,
-            options={**options, **given(ties=ties, group_regex=group_regex)},
+            options={**options, **deciding, **given(ties=ties, group_regex=group_regex)},
             inputs=inputs,
         )
         close_run(out, written, result.facts)
@@ -176,6 +190,7 @@ def _check_stream(
     votes: Path | None,
     split: str | None,
     prevalence: float | None,
+    threshold: float | None,
 ) -> None:
     """Refuse what a stream cannot do: it keeps counts, and neither cases nor their ids and groups."""
     if len(files) > 1:
@@ -188,6 +203,7 @@ def _check_stream(
         "--votes": (votes, "put the votes into columns of FILE, or leave out --stream"),
         "--split": (split, "put these cases into a file of their own"),
         "--prevalence": (prevalence, "leave out --stream"),
+        "--threshold": (threshold, "leave out --stream"),
     }
     for option, (value, text) in advice.items():
         if value is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def p_text(p: float) -> str:
     return f"p = {p_value(p)}"
 
 
-def is_known(value: float | None) -> bool:
+def is_known(value: float | None) -> TypeGuard[float]:
     """Whether there is a number: neither None nor NaN nor infinite.
 
     Examples

@@ -468,7 +468,7 @@ def _reach(values: Sequence[float]) -> Bounds:
     return min(inside) - slack, max(inside) + slack
 
 
-METHOD_KEY = "ring: no larger gain than softening; square: outside the axes"
+METHOD_KEY = "ring: no larger gain than one temperature; square: outside the axes"
 """What the marks of methods mean, written beneath their figures."""
 
 
@@ -523,7 +523,7 @@ def _draw_line(frame: Frame, line: Line, y: float) -> None:
         sheet.line(*ends, stroke="quiet", width=1.5)
     tip, width, x = line.tip, 1.0, frame.x(value)
     if line.ring:
-        tip += "; no clear gain over softening"
+        tip += "; no clear gain over one temperature"
         style, width = {"fill": "paper", "stroke": "accent"}, 1.8
     if frame.across[0] <= value <= frame.across[1]:
         sheet.circle(x, y, 4.6, width=width, tip=tip, **style)
