@@ -207,11 +207,19 @@ class PlanGroup(TyperGroup):
 
 plan = typer.Typer(name="plan", cls=PlanGroup)
 app.add_typer(
-    plan, help="Estimate what a study needs, by simulation; `plan` alone is `plan audit`."
+    plan, help="Estimate how many cases a study needs; `plan` alone is `plan audit`."
 )
 
 Simulations = Annotated[
     int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
+]
+
+GroupSize = Annotated[
+    int | None, typer.Option("--group-size", metavar="G", help="Cases a patient.")
+]
+Icc = Annotated[
+    float | None,
+    typer.Option("--icc", help="Correlation of the residuals of two cases of one patient."),
 ]
 
 
@@ -232,6 +240,8 @@ def plan_audit(
     readers: Annotated[
         str | None, typer.Option(metavar="M,M,...", help="Numbers of readers to consider.")
     ] = None,
+    group_size: GroupSize = None,
+    icc: Icc = None,
     n_simulations: Simulations = None,
     seed: Seed = None,
     out: Out = None,
@@ -249,6 +259,8 @@ def plan_audit(
             stratum_share=stratum_share,
             power=power,
             n_raters=split_list(readers, "--readers", int, what="whole numbers"),
+            group_size=group_size,
+            icc=icc,
             n_simulations=n_simulations,
             seed=seed,
         )
@@ -321,6 +333,96 @@ def plan_votes(
             write_csv(answer.table, folder / "votes.csv")
             write_csv(answer.needed, folder / "votes_needed.csv")
         say(f"\nWrote votes.csv and votes_needed.csv to {out}")
+
+
+@command(
+    "plan precision --prevalence 0.1 --auc 0.8 --threshold 0.1",
+    Work("scalecal.planning:plan_precision", {"readers": "n_raters"}),
+    name="precision",
+    group=plan,
+)
+def plan_precision(
+    prevalence: Annotated[
+        float | None,
+        typer.Option(help="Share of positives; without it the mean of the predictions."),
+    ] = None,
+    auc: Annotated[
+        float | None,
+        typer.Option(help="C-statistic; without it that of the predictions, if calibrated."),
+    ] = None,
+    logit_normal: Annotated[
+        str | None,
+        typer.Option(metavar="MEAN,SD", help="Logits of the predictions are normal."),
+    ] = None,
+    beta: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Predictions have a beta distribution.")
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Predictions of similar cases; their p is used."),
+    ] = None,
+    oe_width: Annotated[float | None, typer.Option(help="Width of the interval of O:E.")] = None,
+    slope_width: Annotated[
+        float | None, typer.Option(help="Width of the interval of the calibration slope.")
+    ] = None,
+    auc_width: Annotated[
+        float | None, typer.Option(help="Width of the interval of the AUC.")
+    ] = None,
+    net_benefit_width: Annotated[
+        float | None, typer.Option(help="Width of the interval of the standardised net benefit.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Probability above which one acts; adds the net benefit there."),
+    ] = None,
+    group_size: GroupSize = None,
+    icc: Icc = None,
+    readers: Annotated[
+        int | None,
+        typer.Option(metavar="M", help="Votes on each case, where votes are what is predicted."),
+    ] = None,
+    kappa: Annotated[
+        float | None, typer.Option(help="Correlation of two readers' votes on one case.")
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Say how many cases and events give 95 % intervals of given widths, by formula.
+
+    For O:E, calibration slope, AUC and net benefit (Riley et al., Statistics in Medicine 2021), with cases of one
+    patient and several readers counted for what they are worth.
+    """
+    from scalecal.planning import plan_precision as run_plan
+
+    if out is not None:
+        check_output_folder(out, kind="plan", names=("precision.csv",), inputs=[predictions])
+    p = None
+    if predictions is not None:
+        # Neither labels nor votes are needed: of two classes all that counts is p.
+        read = read_predictions(predictions, keep_unlabelled=True, classes=("0", "1"))
+        p = read.p
+    answer = run_plan(
+        **given(
+            prevalence=prevalence,
+            auc=auc,
+            logit_normal=split_list(logit_normal, "--logit-normal", float, what="two numbers"),
+            beta=split_list(beta, "--beta", float, what="two numbers"),
+            predictions=p,
+            oe_width=oe_width,
+            slope_width=slope_width,
+            auc_width=auc_width,
+            net_benefit_width=net_benefit_width,
+            threshold=threshold,
+            group_size=group_size,
+            icc=icc,
+            n_raters=readers,
+            kappa=kappa,
+        )
+    )
+    say(str(answer))
+    if out is not None:
+        with output_folder(out, kind="plan") as folder:
+            write_csv(answer.table, folder / "precision.csv")
+        say(f"\nWrote precision.csv to {out}")
 
 
 @command("report runs/compare --export runs/figures", Work("scalecal.report:write_report"))
