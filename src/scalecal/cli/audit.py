@@ -445,6 +445,21 @@ def report(
             help="Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX).",
         ),
     ] = None,
+    checklist: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also write checklist.md and checklist.csv into RUN, and show on the page, which items of a "
+            "reporting checklist the run answers: {scalecal.report.checklists:CHECKLISTS}.",
+        ),
+    ] = None,
+    paragraph: Annotated[
+        bool,
+        typer.Option(
+            "--paragraph",
+            help="Only print a paragraph for a paper, with the numbers of the run filled in.",
+        ),
+    ] = False,
     open: Annotated[
         bool,
         typer.Option(
@@ -461,9 +476,22 @@ def report(
                 raise InputError(
                     f"{run} is a file, expected a folder that a scalecal command wrote"
                 )
+        if paragraph:
+            for cell in pages.report_facts(runs)["cells"]:
+                say(pages.paragraph(cell))
+            return
         if export is not None:
             check_output_folder(export, kind="report", inputs=[*runs, images])
-        path = pages.write_report(runs, out or runs[0] / "report.html", **given(images=images))
+        if checklist is not None:
+            if len(runs) > 1:
+                raise InputError(
+                    f"--checklist {checklist} is about one run, got {len(runs)}: report them one by one"
+                )
+            listed = pages.write_checklist(runs[0], checklist)
+            say(f"Wrote {' and '.join(map(str, listed))}")
+        path = pages.write_report(
+            runs, out or runs[0] / "report.html", **given(images=images, checklist=checklist)
+        )
         say(f"Wrote {path}")
         if export is not None:
             say(f"Wrote {len(pages.export(runs, export))} files of figures and tables to {export}")
