@@ -4,8 +4,8 @@
     python -m venv peers && peers/bin/pip install calzone-tool statsmodels
     peers/bin/python scripts/peer_values.py
 
-R's rms (val.prob, lrm, robcov), glm and pROC, and Python's calzone and statsmodels. The data are written too, so that
-the tests need neither R nor a random generator. CalibrationCurves and pmcalibration are on CRAN only.
+R's rms (val.prob, lrm, robcov), glm and pROC, and Python's calzone and statsmodels. The data are written too,
+so that the tests need neither R nor a random generator. CalibrationCurves and pmcalibration are on CRAN only.
 """
 
 from __future__ import annotations
@@ -105,4 +105,6 @@ if __name__ == "__main__":
         versions |= from_r
         sets[name] = {"data": data, "values": values | by_python(data)}
     text = json.dumps({"versions": versions, "sets": sets})
-    OUT.write_text(text.replace('}, "', '},\n"').replace('"data"', '\n"data"') + "\n", encoding="utf-8")
+    OUT.write_text(
+        text.replace('}, "', '},\n"').replace('"data"', '\n"data"') + "\n", encoding="utf-8"
+    )

@@ -3,9 +3,9 @@
     python -m venv peers && peers/bin/pip install pmvalsampsize
     peers/bin/python scripts/precision_values.py
 
-The package looks for the standard error of O:E in steps (`oeseincrement`, here small enough not to matter), rounds
-that of the net benefit to three decimals (the width asked for here has one of two) and draws a law of predictions
-from numpy's legacy generator, seed 123456; the test draws the same numbers.
+The package looks for the standard error of O:E in steps (`oeseincrement`, here small enough not to matter),
+rounds that of the net benefit to three decimals (the width asked for here has one of two) and draws a law of
+predictions from numpy's legacy generator, seed 123456; the test draws the same numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ SETTINGS = [
     {"prevalence": 0.1, "cstatistic": 0.8, "lpbeta": (0.5, 4.5), "threshold": 0.1},
     {"prevalence": 0.3, "cstatistic": 0.75, "lpnormal": (-1, 1.2), "csciwidth": 0.3},
     {"prevalence": 0.5, "cstatistic": 0.9, "lpbeta": (0.7, 0.7), "threshold": 0.4},
-    {"prevalence": 0.02, "cstatistic": 0.7, "lpbeta": (1, 49), "oeciwidth": 0.5, "cstatciwidth": 0.08},
+    {
+        "prevalence": 0.02,
+        "cstatistic": 0.7,
+        "lpbeta": (1, 49),
+        "oeciwidth": 0.5,
+        "cstatciwidth": 0.08,
+    },
     {"prevalence": 0.1, "cstatistic": 0.8, "lpcstat": -3},
 ]
 
@@ -44,8 +50,12 @@ for setting in SETTINGS:
     rows.append(row)
 
 document = {
-    "versions": {"pmvalsampsize": version("pmvalsampsize"), "numpy": version("numpy"),
-                 "scipy": version("scipy"), "python": platform.python_version()},
+    "versions": {
+        "pmvalsampsize": version("pmvalsampsize"),
+        "numpy": version("numpy"),
+        "scipy": version("scipy"),
+        "python": platform.python_version(),
+    },
     "seed": 123456,
     "draws": 1_000_000,
     "net_benefit_width": NET_BENEFIT_WIDTH,

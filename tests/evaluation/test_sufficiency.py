@@ -24,11 +24,15 @@ def test_the_probability_is_the_share_of_normal_scores_inside_the_bounds(times):
     assert probability_of_good(times, **FACTS) == pytest.approx(good.mean(), abs=0.005)
 
 
-@given(
-    st.floats(20, 500), st.floats(0.02, 0.5), st.floats(0.02, 0.5), st.floats(0.02, 0.5)
-)
+@given(st.floats(20, 500), st.floats(0.02, 0.5), st.floats(0.02, 0.5), st.floats(0.02, 0.5))
 def test_the_answer_has_the_power(events, citl, slope, high):
-    facts = {"events": events, "oe_se": citl / 2, "citl_se": citl, "slope_se": slope, "error_high": high}
+    facts = {
+        "events": events,
+        "oe_se": citl / 2,
+        "citl_se": citl,
+        "slope_se": slope,
+        "error_high": high,
+    }
     times, n, reason = cases_for_good(1000, **facts)
     assert not reason
     assert n >= 1000 * times

@@ -407,3 +407,32 @@ def test_the_interval_of_the_needed_votes_covers():
 def test_bad_input_to_plans_of_votes_is_named(arguments, message):
     with pytest.raises(InputError, match=message):
         plan_votes(**arguments)
+
+
+@pytest.mark.validity
+def test_an_audit_of_groups_has_the_power_it_was_planned_for():
+    """Against residuals that a Gaussian copula correlates, in place of shared uniform numbers."""
+    from scipy.stats import norm
+
+    from scalecal.metrics import cox
+    from scalecal.planning.power import _stratum
+
+    size, icc = 10, 0.2
+    options = {"stratum_share": 1.0, "n_raters": (5,)}
+    alone = plan(0.06, **options, n_simulations=100).needed["n_cases"][0]
+    needed = plan(0.06, **options, n_simulations=150, group_size=size, icc=icc).needed["n_cases"][0]
+    assert needed > 1.3 * alone
+    part, rng = _stratum(5, 1.0, 0.06), np.random.default_rng(1)
+    correlation = np.sin(np.pi / 2 * icc)  # of normals, for signs that agree so often
+    hits = {}
+    for n in (alone, needed):
+        rejected = 0
+        for _ in range(150):
+            code = np.arange(n) // size
+            own, common = rng.normal(size=n), rng.normal(size=code[-1] + 1)[code]
+            z = np.sqrt(1 - correlation) * own + np.sqrt(correlation) * common
+            y, p = part.draw(n, rng, norm.cdf(z))
+            rejected += cox(y, p, groups=code, n_resamples=199, seed=rng).p_value <= 0.05
+        hits[n] = rejected / 150
+    assert hits[needed] == pytest.approx(0.8, abs=0.13)
+    assert hits[alone] < hits[needed]

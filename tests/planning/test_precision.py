@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import logit
 from scipy.stats import beta as beta_law
 
 from scalecal.checks import InputError
@@ -17,8 +18,8 @@ from scalecal.planning import plan_precision
 from scalecal.planning.precision import (
     auc_cases,
     binormal_law,
+    equal_law,
     net_benefit_cases,
-    observed_law,
     oe_cases,
     slope_cases,
 )
@@ -38,7 +39,9 @@ def drawn(setting):
 
 @pytest.mark.parametrize("row", ROWS)
 def test_o_e_and_auc_need_as_many_as_in_pmvalsampsize(row):
-    assert ceil(oe_cases(row["prevalence"], row.get("oeciwidth", 0.2))) == row["n"]["Criteria 1 - O/E"]
+    assert (
+        ceil(oe_cases(row["prevalence"], row.get("oeciwidth", 0.2))) == row["n"]["Criteria 1 - O/E"]
+    )
     found = auc_cases(row["prevalence"], row["cstatistic"], row.get("cstatciwidth", 0.1))
     assert ceil(found) == row["n"]["Criteria 3 - C statistic"]
 
@@ -46,7 +49,7 @@ def test_o_e_and_auc_need_as_many_as_in_pmvalsampsize(row):
 @pytest.mark.parametrize("row", [r for r in ROWS if "lpcstat" not in r])
 def test_the_slope_needs_as_many_as_in_pmvalsampsize(row):
     width, theirs = row.get("csciwidth", 0.2), row["n"]["Criteria 2 - C-slope"]
-    assert ceil(slope_cases(observed_law(drawn(row)), width)) == theirs
+    assert ceil(slope_cases(equal_law(logit(drawn(row))), width)) == theirs
     # Tabulated exactly, the law differs from the draws by their chance alone.
     names = {"lpnormal": "logit_normal", "lpbeta": "beta"}
     law = {names[k]: v for k, v in row["setting"].items() if k in names}
@@ -82,13 +85,11 @@ def test_the_binormal_law_is_calibrated_and_has_the_prevalence_and_auc(prevalenc
 
 def test_rates_and_auc_of_a_law_are_those_of_its_cases():
     p = np.array([0.1, 0.1, 0.4, 0.7, 0.9])
-    law = observed_law(p)
+    law = equal_law(logit(p))
     sensitivity, specificity = law.rates(0.4)
     assert sensitivity == pytest.approx(1.6 / 2.2)
     assert specificity == pytest.approx(2.4 / 2.8)
-    pairs = [
-        a * (1 - b) * (1.0 if a > b else 0.5 if a == b else 0.0) for a in p for b in p
-    ]
+    pairs = [a * (1 - b) * (1.0 if a > b else 0.5 if a == b else 0.0) for a in p for b in p]
     assert law.auc == pytest.approx(sum(pairs) / (p.sum() * (1 - p).sum()))
 
 
@@ -117,10 +118,10 @@ def test_narrower_intervals_need_more_by_the_square():
         ({"prevalence": 0.2, "auc": 0.4}, "auc must lie above 0.5"),
         ({"beta": (1, 2), "logit_normal": (0, 1)}, "given twice"),
         ({"beta": (1, 2, 3)}, "two numbers"),
-        ({"prevalence": 0.2, "auc": 0.8, "n_raters": 3}, "kappa is missing"),
-        ({"prevalence": 0.2, "auc": 0.8, "kappa": 0.3}, "n_raters of 2 or more"),
+        ({"prevalence": 0.2, "auc": 0.8, "n_raters": 3}, "go together"),
+        ({"prevalence": 0.2, "auc": 0.8, "kappa": 0.3}, "go together"),
         ({"predictions": [0.5, 0.5]}, "all predictions are equal"),
-        ({"predictions": [0.5, 1.5]}, "between 0 and 1"),
+        ({"predictions": [0.5, 1.5]}, "predictions"),
         ({"prevalence": 0.2, "auc": 0.8, "oe_width": 0}, "oe_width"),
     ],
 )
@@ -149,3 +150,21 @@ def test_intervals_of_the_slope_are_as_wide_as_planned(group_size, icc):
         width = 2 * 1.96 * np.std(estimates)
         # O:E is conditional on p, and the slope's scores of a patient go together less than residuals.
         assert 0.6 * 0.4 < width < 1.08 * 0.4
+
+
+def test_the_command_reads_predictions_without_labels(tmp_path):
+    from typer.testing import CliRunner
+
+    from scalecal.cli import app
+
+    p = np.random.default_rng(0).beta(0.8, 3, 200)
+    lines = [f"{i},{value}" for i, value in enumerate(p)]
+    (tmp_path / "p.csv").write_text("\n".join(["id,p", *lines]))
+    options = ["--predictions", str(tmp_path / "p.csv"), "--threshold", "0.2", "--group-size", "4"]
+    out = tmp_path / "plan"
+    result = CliRunner().invoke(app, ["plan", "precision", *options, "--icc", "0.1", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    expected = plan_precision(predictions=p, threshold=0.2, group_size=4, icc=0.1)
+    assert str(expected) in result.stdout
+    written = np.genfromtxt(out / "precision.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    assert written["n_cases"].tolist() == expected.table["n_cases"].tolist()

@@ -206,9 +206,7 @@ class PlanGroup(TyperGroup):
 
 
 plan = typer.Typer(name="plan", cls=PlanGroup)
-app.add_typer(
-    plan, help="Estimate how many cases a study needs; `plan` alone is `plan audit`."
-)
+app.add_typer(plan, help="Estimate how many cases a study needs; `plan` alone is `plan audit`.")
 
 Simulations = Annotated[
     int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
@@ -388,8 +386,8 @@ def plan_precision(
 ) -> None:
     """Say how many cases and events give 95 % intervals of given widths, by formula.
 
-    For O:E, calibration slope, AUC and net benefit (Riley et al., Statistics in Medicine 2021), with cases of one
-    patient and several readers counted for what they are worth.
+    For O:E, calibration slope, AUC and net benefit (Riley et al., Statistics in Medicine 2021). Cases of one
+    patient, and several readers of a case, count for what they are worth.
     """
     from scalecal.planning import plan_precision as run_plan
 

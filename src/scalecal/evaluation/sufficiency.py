@@ -53,9 +53,9 @@ def probability_of_good(
 ) -> float:
     r"""Probability that a calibrated model is called good with `times` as many cases.
 
-    Scores of intercept and slope are normal and independent (the estimate of the slope with a free intercept is
-    orthogonal to that of the intercept with slope 1); O:E goes with the intercept. Each interval lies inside its
-    bounds where the estimate is less than the bound less 1.96 standard errors from its true value, and no test
+    Scores of intercept and slope are normal and independent (the estimate of the slope with a free intercept
+    is orthogonal to that of the intercept with slope 1); O:E goes with the intercept. An interval lies inside
+    its bounds where the estimate is nearer to the truth than the bound, less 1.96 standard errors. No test
     rejects where :math:`z_0^2 + z_1^2` is below the chi-square quantile with 2 degrees of freedom.
 
     Examples
@@ -131,7 +131,9 @@ def cases_for_good(
     }
     unknown = [name for name, value in facts.items() if not (isfinite(value) and value > 0.0)]
     if unknown:
-        return EnoughCases(nan, nan, f"{' and '.join(unknown)} cannot be estimated from these cases")
+        return EnoughCases(
+            nan, nan, f"{' and '.join(unknown)} cannot be estimated from these cases"
+        )
 
     def lacking(log_times: float) -> float:
         return power - probability_of_good(float(np.exp(log_times)), **facts)

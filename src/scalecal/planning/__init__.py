@@ -1,7 +1,7 @@
 """How many cases a study needs, before any data exist.
 
-`plan`: for an audit to detect an error, by simulation. `plan_votes`: cases with readers' votes for a panel, by
-simulation. `plan_precision`: for intervals of a given width, by formula.
+`plan`: for an audit to detect an error, by simulation. `plan_votes`: cases with readers' votes for a panel,
+by simulation. `plan_precision`: for intervals of a given width, by formula.
 """
 
 from scalecal.planning.power import PUBLISHED, Plan, VotePlan, plan, plan_votes

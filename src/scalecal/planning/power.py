@@ -120,9 +120,7 @@ class Groups(NamedTuple):
     size: int
     icc: float
 
-    def draw(
-        self, n: int, share: float, rng: np.random.Generator
-    ) -> tuple[Int, Float]:
+    def draw(self, n: int, share: float, rng: np.random.Generator) -> tuple[Int, Float]:
         """Patients of the cases that fall into a stratum, of `n` in all, and what decides their labels."""
         code = np.arange(n) // self.size
         code = code[rng.random(n) < share]

@@ -21,12 +21,11 @@ from scalecal.checks import (
     Float,
     InputError,
     LazyModule,
-    as_float,
     check_above,
-    check_finite,
     check_inside,
     check_list,
     check_number,
+    check_probs,
     check_unit,
 )
 from scalecal.limits import check_count
@@ -39,8 +38,10 @@ else:
 Z_95 = 1.96
 """As the publication and pmvalsampsize have it, so that the numbers of cases are the same."""
 
-_QUANTILES = 20_001  # points at which a law of predictions is tabulated
-_MAX_LOGIT = 700.0
+MIDPOINTS = (np.arange(20_001) + 0.5) / 20_001
+"""Probabilities at whose quantiles a law of predictions is tabulated."""
+
+_MAX_LOGIT = 700.0  # beyond it exp is not finite
 
 
 @dataclass(frozen=True)
@@ -53,20 +54,11 @@ class PrecisionPlan:
         One row per criterion: ``criterion``, the assumed ``value``, the wanted ``width`` of its 95 %
         interval, ``n_independent`` (cases, or votes, needed if all were independent), ``n_cases``,
         ``n_groups`` (patients) and ``events`` (positive labels, or votes, expected among them).
-    prevalence, auc : float
-        Assumed share of positives and c-statistic.
-    design_effect : float
-        Cases to collect for each independent one.
     title : str
-        The question, in words.
+        The question, in words, with the assumed prevalence and AUC.
     """
 
     table: pd.DataFrame
-    prevalence: float
-    auc: float
-    design_effect: float
-    group_size: int
-    n_raters: int
     title: str
 
     @property
@@ -74,40 +66,18 @@ class PrecisionPlan:
         """Cases that meet all criteria."""
         return int(self.table["n_cases"].max())
 
-    @property
-    def events(self) -> int:
-        """Positive labels, or votes, expected among `n_cases`."""
-        return int(self.table["events"].max())
-
     def __str__(self) -> str:
-        unit = "votes" if self.n_raters > 1 else "cases"
-        head = f"{'criterion':<26} value  width  independent {unit}    cases"
-        if self.group_size > 1:
-            head += "  patients"
-        lines = [self.title, "", f"{head}   events"]
-        row: Any
-        for row in self.table.itertuples():
-            line = (
-                f"{row.criterion:<26} {row.value:5.2f}  {row.width:5.2f}  "
-                f"{row.n_independent:17,d}  {row.n_cases:7,d}"
-            )
-            if self.group_size > 1:
-                line += f"  {row.n_groups:8,d}"
-            lines.append(f"{line}  {row.events:7,d}")
-        return "\n".join([*lines, "", self.sentence])
+        numbers = self.table.to_string(index=False, float_format="{:.2f}".format)
+        return f"{self.title}\n\n{numbers}\n\n{self.sentence}"
 
     @property
     def sentence(self) -> str:
         """The answer: cases that meet all criteria, and which criterion asks for most."""
-        worst = self.table.loc[self.table["n_cases"].idxmax()]
-        text = f"All criteria are met by {self.n_cases:,d} cases"
-        if self.group_size > 1:
-            text += f" of {worst['n_groups']:,d} patients"
-        kind = "positive votes" if self.n_raters > 1 else "events"
-        text += f", with about {self.events:,d} {kind}; most are needed for the {worst['criterion']}."
-        if self.design_effect > 1.0:
-            text += f" Design effect: {self.design_effect:.2f}."
-        return text
+        worst: Any = self.table.sort_values("n_cases").iloc[-1]
+        return (
+            f"All criteria are met by {worst['n_cases']:,d} cases of {worst['n_groups']:,d} patients, with "
+            f"about {worst['events']:,d} events. Most are needed for the {worst['criterion']}."
+        )
 
 
 class Law(NamedTuple):
@@ -124,11 +94,10 @@ class Law(NamedTuple):
     @property
     def auc(self) -> float:
         """AUC of these predictions if they are calibrated; ties count one half."""
-        order = np.argsort(self.logits, kind="stable")
-        p = expit(self.logits[order])
-        positive, negative = self.weights[order] * p, self.weights[order] * (1.0 - p)
-        _, tie = np.unique(self.logits[order], return_inverse=True)
-        positive, negative = np.bincount(tie, positive), np.bincount(tie, negative)
+        p = expit(self.logits)
+        _, rank = np.unique(self.logits, return_inverse=True)
+        positive = np.bincount(rank, self.weights * p)
+        negative = np.bincount(rank, self.weights * (1.0 - p))
         below = np.cumsum(negative) - 0.5 * negative
         return float(positive @ below / (positive.sum() * negative.sum()))
 
@@ -136,41 +105,22 @@ class Law(NamedTuple):
         """Sensitivity and specificity at a threshold if the predictions are calibrated."""
         p = expit(self.logits)
         above = p > threshold
-        sensitivity = (self.weights * p)[above].sum() / (self.weights @ p)
-        specificity = (self.weights * (1.0 - p))[~above].sum() / (self.weights @ (1.0 - p))
+        sensitivity = np.average(above, weights=self.weights * p)
+        specificity = np.average(~above, weights=self.weights * (1.0 - p))
         return float(sensitivity), float(specificity)
 
 
-def _midpoints() -> Float:
-    return (np.arange(_QUANTILES) + 0.5) / _QUANTILES
-
-
-def normal_law(mean: float, sd: float) -> Law:
-    """Logits that are normal.
+def equal_law(logits: Float) -> Law:
+    """Logits that are equally likely; certain predictions have a finite one.
 
     Examples
     --------
-    >>> round(normal_law(0.0, 1.5).auc, 3)
-    0.813
+    >>> law = equal_law(1.5 * ndtri(MIDPOINTS))
+    >>> round(law.mean_p, 3), round(law.auc, 3)
+    (0.5, 0.813)
     """
-    check_number(mean, "the mean of logits")
-    check_above(sd, "the standard deviation of logits")
-    return Law(mean + sd * ndtri(_midpoints()), np.full(_QUANTILES, 1.0 / _QUANTILES))
-
-
-def beta_distribution(a: float, b: float) -> Law:
-    """Predictions that have a beta distribution.
-
-    Examples
-    --------
-    >>> round(beta_distribution(0.5, 4.5).mean_p, 3)
-    0.1
-    """
-    check_above(a, "a of the beta distribution")
-    check_above(b, "b of the beta distribution")
-    p = beta_law.ppf(_midpoints(), a, b)
-    logits = np.clip(logit(p), -_MAX_LOGIT, _MAX_LOGIT)
-    return Law(logits, np.full(_QUANTILES, 1.0 / _QUANTILES))
+    kept = np.clip(logits, -_MAX_LOGIT, _MAX_LOGIT)
+    return Law(kept, np.full(len(kept), 1.0 / len(kept)))
 
 
 def binormal_law(prevalence: float, auc: float) -> Law:
@@ -186,29 +136,10 @@ def binormal_law(prevalence: float, auc: float) -> Law:
     (0.1, 0.8)
     """
     variance = 2.0 * float(ndtri(auc)) ** 2
-    spread = np.sqrt(variance) * ndtri(_midpoints())
-    centre = logit(prevalence)
-    logits = np.concatenate([centre - 0.5 * variance + spread, centre + 0.5 * variance + spread])
-    weights = np.repeat([1.0 - prevalence, prevalence], _QUANTILES) / _QUANTILES
+    centred = logit(prevalence) + np.sqrt(variance) * ndtri(MIDPOINTS)
+    logits = np.concatenate([centred - 0.5 * variance, centred + 0.5 * variance])
+    weights = np.repeat([1.0 - prevalence, prevalence], len(MIDPOINTS)) / len(MIDPOINTS)
     return Law(logits, weights)
-
-
-def observed_law(p: ArrayLike) -> Law:
-    """Predictions of a file, each as likely as any other.
-
-    Examples
-    --------
-    >>> observed_law([0.2, 0.4]).mean_p
-    0.30000000000000004
-    """
-    values = check_finite(as_float(p, "predictions"), "predictions").ravel()
-    if len(values) < 2 or values.min() < 0.0 or values.max() > 1.0:
-        raise InputError(
-            "predictions must be two or more probabilities between 0 and 1, got "
-            f"{len(values):,} from {values.min(initial=1.0):g} to {values.max(initial=0.0):g}"
-        )
-    logits = np.clip(logit(values), -_MAX_LOGIT, _MAX_LOGIT)
-    return Law(logits, np.full(len(values), 1.0 / len(values)))
 
 
 # Criteria: independent cases for an interval of one measure
@@ -218,7 +149,8 @@ def oe_cases(prevalence: float, width: float) -> float:
     r"""Independent cases for an interval of O:E = 1 of this width.
 
     :math:`\mathrm{SE}(\ln O/E) = \sqrt{(1 - \phi) / (n \phi)}`, and the interval from
-    :math:`e^{-1.96\,\mathrm{SE}}` to :math:`e^{1.96\,\mathrm{SE}}` is wide :math:`2 \sinh(1.96\,\mathrm{SE})`.
+    :math:`e^{-1.96\,\mathrm{SE}}` to :math:`e^{1.96\,\mathrm{SE}}` has the width
+    :math:`2 \sinh(1.96\,\mathrm{SE})`.
 
     Examples
     --------
@@ -234,7 +166,7 @@ def slope_cases(law: Law, width: float) -> float:
 
     Examples
     --------
-    >>> ceil(slope_cases(normal_law(0.0, 1.5), 0.2))
+    >>> ceil(slope_cases(equal_law(1.5 * ndtri(MIDPOINTS)), 0.2))
     1834
     """
     p = expit(law.logits)
@@ -284,7 +216,9 @@ def net_benefit_cases(
     return (2.0 * Z_95 / width) ** 2 * per_case
 
 
-def design_effect(group_size: int = 1, icc: float = 0.0, n_raters: int = 1, kappa: float = 0.0) -> float:
+def design_effect(
+    group_size: int = 1, icc: float = 0.0, n_raters: int = 1, kappa: float = 0.0
+) -> float:
     r"""Factor on the variance of a mean of correlated cases, or votes, against independent ones.
 
     :math:`1 + (m - 1) \kappa + m (g - 1) \rho` for g cases a patient with m votes each: kappa is the
@@ -299,8 +233,10 @@ def design_effect(group_size: int = 1, icc: float = 0.0, n_raters: int = 1, kapp
 
 
 def _groups_needed(cases: float, group_size: int) -> int:
-    """Patients for so many cases, and for the t quantile that intervals of few patients have."""
+    """Patients for so many cases; of several each, for the t quantile that their intervals have too."""
     groups = max(2, ceil(cases / group_size))
+    if group_size == 1:
+        return groups
     while groups * group_size < cases * (float(stdtrit(groups - 1, 0.975)) / Z_95) ** 2:
         groups += 1
     return groups
@@ -332,11 +268,11 @@ def plan_precision(
     auc : float, optional
         C-statistic. Default: that of the predictions if they are calibrated.
     logit_normal, beta : two numbers, optional
-        The law of the predictions: mean and standard deviation of normal logits, or the parameters of a beta
-        distribution of p.
+        The law of the predictions: mean and standard deviation of normal logits, or the parameters of a
+        beta distribution of p.
     predictions : array-like, optional
-        Probabilities of a similar set of cases. Without a law the logits are taken as normal in each class, with
-        the spread that has the AUC.
+        Probabilities of a similar set of cases. Without a law the logits are taken as normal in each
+        class, with the spread that has the AUC.
     oe_width, slope_width, auc_width, net_benefit_width : float
         Widths of the 95 % intervals, upper end less lower end.
     threshold : float, optional
@@ -346,22 +282,22 @@ def plan_precision(
     icc : float
         Correlation of the residuals y - p of two cases of one patient.
     n_raters : int
-        Readers who vote on each case; with 2 or more, votes are what is predicted: the prevalence is the share of
-        positive votes, and p the probability of one.
+        Readers who vote on each case. With 2 or more, votes are what is predicted: the prevalence is the
+        share of positive votes, p the probability of one, and `events` counts positive votes.
     kappa : float, optional
         Correlation of two readers' votes on one case (Fleiss' kappa, or the intra-class correlation).
 
     Notes
     -----
     The model is taken as calibrated, in which case O:E and slope are 1. A case with m votes is worth
-    :math:`m / (1 + (m - 1) \kappa)` votes, a patient with g cases :math:`g / (1 + (g - 1)\,\mathrm{ICC})` cases
-    (`design_effect`). With groups the intervals of an audit have Student's t with one degree of freedom less than
-    patients; the numbers allow for it.
+    :math:`m / (1 + (m - 1) \kappa)` votes, a patient with g cases
+    :math:`g / (1 + (g - 1)\,\mathrm{ICC})` cases (`design_effect`). With groups the intervals of an audit
+    have Student's t with one degree of freedom less than patients; the numbers allow for it.
 
     Riley's standard error of O:E counts the events as binomial. An audit's interval conditions on the
-    predictions, and is narrower by the root of the mean of p (1 - p) over prevalence (1 - prevalence); that of the
-    slope is the same. The correlation of residuals bounds that of the slope's scores only where predictions of
-    one patient are alike, so with groups the number for the slope is cautious.
+    predictions, and is narrower by the root of the mean of p (1 - p) over prevalence (1 - prevalence); that
+    of the slope is the same. The slope's scores go together as the residuals do only where predictions of one
+    patient are alike, so with groups the number for the slope is cautious.
 
     References
     ----------
@@ -374,78 +310,67 @@ def plan_precision(
     >>> result.table[["criterion", "n_cases"]].to_numpy().tolist()
     [['O:E', 906], ['calibration slope', 4554], ['AUC', 4252]]
     """
-    widths = {
-        "oe_width": oe_width,
-        "slope_width": slope_width,
-        "auc_width": auc_width,
-        "net_benefit_width": net_benefit_width,
-    }
-    for name, width in widths.items():
-        check_above(width, name)
-    if prevalence is not None:
-        check_inside(prevalence, "prevalence")
-    if auc is not None and not 0.5 < check_inside(auc, "auc"):
-        raise InputError(f"auc must lie above 0.5, got {auc:g}")
-    group_size = check_count(group_size, "group_size", "cases")
-    n_raters = check_count(n_raters, "n_raters", "readers")
-    check_unit(icc, "icc")
-    if n_raters > 1 and kappa is None:
-        raise InputError(
-            f"kappa is missing: votes of {n_raters} readers on one case are correlated. Give kappa, the "
-            "correlation of two readers' votes, or one reader"
-        )
-    if n_raters == 1 and kappa is not None:
-        raise InputError("kappa is the correlation of several readers' votes: give n_raters of 2 or more")
-    correlation = check_unit(kappa or 0.0, "kappa")
     law, source = _law(prevalence, auc, logit_normal, beta, predictions)
     share, area = law.mean_p, law.auc
     if prevalence is not None:
-        share = prevalence
+        share = check_inside(prevalence, "prevalence")
     if auc is not None:
-        area = auc
-    found = {
-        "O:E": (1.0, oe_width, oe_cases(share, oe_width)),
-        "calibration slope": (1.0, slope_width, slope_cases(law, slope_width)),
-        "AUC": (area, auc_width, auc_cases(share, area, auc_width)),
-    }
+        area = _check_auc(auc)
+    criteria = [
+        ("O:E", 1.0, check_above(oe_width, "oe_width"), oe_cases(share, oe_width)),
+        (
+            "calibration slope",
+            1.0,
+            check_above(slope_width, "slope_width"),
+            slope_cases(law, slope_width),
+        ),
+        ("AUC", area, check_above(auc_width, "auc_width"), auc_cases(share, area, auc_width)),
+    ]
+    check_above(net_benefit_width, "net_benefit_width")
     if threshold is not None:
-        check_inside(threshold, "threshold")
+        odds = (1.0 - share) / share * check_inside(threshold, "threshold") / (1.0 - threshold)
         sensitivity, specificity = law.rates(threshold)
-        odds = (1.0 - share) / share * threshold / (1.0 - threshold)
-        found["standardised net benefit"] = (
-            sensitivity - odds * (1.0 - specificity),
-            net_benefit_width,
-            net_benefit_cases(share, sensitivity, specificity, threshold, net_benefit_width),
+        value = sensitivity - odds * (1.0 - specificity)
+        n = net_benefit_cases(share, sensitivity, specificity, threshold, net_benefit_width)
+        criteria.append(("standardised net benefit", value, net_benefit_width, n))
+    group_size = check_count(group_size, "group_size", "cases")
+    n_raters = check_count(n_raters, "n_raters", "readers")
+    if (n_raters > 1) != (kappa is not None):
+        raise InputError(
+            "n_raters of 2 or more and kappa, the correlation of their votes, go together: got "
+            f"n_raters {n_raters} and kappa {kappa}"
         )
-    effect = design_effect(group_size, icc, n_raters, correlation)
+    correlation = 0.0
+    if kappa is not None:
+        correlation = check_unit(kappa, "kappa")
+    effect = design_effect(group_size, check_unit(icc, "icc"), n_raters, correlation)
     rows = []
-    for criterion, (value, width, independent) in found.items():
-        cases = independent * effect / n_raters
-        # Numbers that rounding alone lifts above a whole one stay there.
-        n_cases = n_groups = ceil(cases - 1e-9)
-        if group_size > 1:
-            n_groups = _groups_needed(cases, group_size)
-            n_cases = n_groups * group_size
+    for criterion, value, width, independent in criteria:
+        n_groups = _groups_needed(independent * effect / n_raters, group_size)
+        n_cases = n_groups * group_size
         rows.append(
             {
                 "criterion": criterion,
                 "value": value,
                 "width": width,
-                "n_independent": ceil(independent - 1e-9),
+                "n_independent": ceil(independent),
                 "n_cases": n_cases,
                 "n_groups": n_groups,
-                "events": ceil(n_cases * n_raters * share - 1e-9),
+                "events": ceil(n_cases * n_raters * share),
             }
         )
-    what = "votes" if n_raters > 1 else "labels"
     title = (
-        f"Cases for 95 % intervals of given widths: {100 * share:.3g} % positive {what}, AUC {area:.3g}, {source}"
+        f"Cases for 95 % intervals: {100 * share:.3g} % positive, AUC {area:.3g}, {source}; "
+        f"cases a patient: {group_size} (ICC {icc:g}), readers: {n_raters} (kappa {correlation:g}), "
+        f"design effect {effect:.2f}"
     )
-    if n_raters > 1:
-        title += f"; {n_raters} readers, kappa {correlation:g}"
-    if group_size > 1:
-        title += f"; {group_size} cases a patient, ICC {icc:g}"
-    return PrecisionPlan(pd.DataFrame(rows), share, area, effect, group_size, n_raters, title)
+    return PrecisionPlan(pd.DataFrame(rows), title)
+
+
+def _check_auc(auc: float) -> float:
+    if not check_inside(auc, "auc") > 0.5:
+        raise InputError(f"auc must lie above 0.5, got {auc:g}")
+    return auc
 
 
 def _law(
@@ -456,30 +381,35 @@ def _law(
     predictions: ArrayLike | None,
 ) -> tuple[Law, str]:
     """The law of the predictions, and what it was made from."""
-    given = [name for name in (logit_normal, beta, predictions) if name is not None]
-    if len(given) > 1:
+    if sum(law is not None for law in (logit_normal, beta, predictions)) > 1:
         raise InputError(
             "the law of the predictions is given twice: give one of logit_normal, beta and predictions"
         )
     if logit_normal is not None:
-        mean, sd = _two(logit_normal, "logit_normal")
-        return normal_law(mean, sd), f"logits normal with mean {mean:g} and standard deviation {sd:g}"
+        mean, sd = _two_numbers(logit_normal, "logit_normal")
+        law = equal_law(mean + check_above(sd, "the standard deviation") * ndtri(MIDPOINTS))
+        return law, f"logits normal with mean {mean:g} and standard deviation {sd:g}"
     if beta is not None:
-        a, b = _two(beta, "beta")
-        return beta_distribution(a, b), f"predictions beta with a = {a:g} and b = {b:g}"
+        a, b = _two_numbers(beta, "beta")
+        p = beta_law.ppf(MIDPOINTS, check_above(a, "a of beta"), check_above(b, "b of beta"))
+        return equal_law(logit(p)), f"predictions beta with a = {a:g} and b = {b:g}"
     if predictions is not None:
-        law = observed_law(predictions)
+        p = check_probs(predictions, "predictions")
+        if p.ndim > 1:
+            raise InputError(f"predictions must be of one class, got {p.shape[1]} columns")
+        law = equal_law(logit(p))
         return law, f"{len(law.logits):,} given predictions"
     if prevalence is None or auc is None:
         raise InputError(
-            "the law of the predictions is missing: give prevalence and auc, or one of logit_normal, beta and "
-            "predictions"
+            "the law of the predictions is missing: give prevalence and auc, or one of logit_normal, beta "
+            "and predictions"
         )
-    return binormal_law(prevalence, auc), "logits normal in each class"
+    law = binormal_law(check_inside(prevalence, "prevalence"), _check_auc(auc))
+    return law, "logits normal in each class"
 
 
-def _two(values: Sequence[float], name: str) -> tuple[float, float]:
-    numbers = check_list(values, name)
+def _two_numbers(values: Sequence[float], name: str) -> tuple[float, float]:
+    numbers = [check_number(value, name) for value in check_list(values, name)]
     if len(numbers) != 2:
         raise InputError(f"{name} must be two numbers, got {len(numbers)}")
-    return float(numbers[0]), float(numbers[1])
+    return numbers[0], numbers[1]

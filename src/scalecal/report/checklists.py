@@ -1,7 +1,7 @@
 """What an audit contributes to a reporting checklist: items, the numbers for them, and what is not known.
 
-Items are described here in words of our own; a study is reported with the published checklist beside it. Every number
-is read from the facts. An item that an audit can answer in part says what it cannot.
+Items are described here in words of our own; a study is reported with the published checklist at hand. Every
+number is read from the facts. An item that an audit can answer in part says what it cannot.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class Item:
         Its number in the published checklist.
     asks : str
         What it asks, in short.
-    parts : callable
-        Facts of a model -> what answers it: where it stands, and the answer.
+    answers : tuple of functions
+        Facts of a model -> what answers it: where that stands, and the answer.
     unknown : str
         What it asks that an audit cannot know; "" if there is nothing.
     """
 
     number: str
     asks: str
-    parts: Callable[[Row], Iterator[Part]]
+    answers: tuple[Callable[[Row], Iterator[Part]], ...]
     unknown: str = ""
 
 
@@ -95,52 +95,73 @@ def _table(cell: Row) -> str:
 # Answers
 
 
+def _estimates(*keys: str) -> Callable[[Row], Iterator[Part]]:
+    """Estimates with their intervals, as far as the audit has them."""
+
+    def answer(cell: Row) -> Iterator[Part]:
+        found = {key: measured(overall(cell), key) for key in keys}
+        known = [key for key, text in found.items() if text]
+        if known:
+            texts = [f"{COLUMNS[key].title} {found[key]}" for key in known]
+            yield f"{_table(cell)}: {', '.join(known)}", SEPARATOR.join(texts)
+
+    return answer
+
+
+_performance = _estimates("ece", *ESTIMATES)
+
+
 def _readers(cell: Row) -> Iterator[Part]:
     text = paragraph.readers(cell)
     if text:
-        yield f"page: By difficulty; {_table(cell)}: n_votes", text
-    alpha = _audit(cell)["meta"].get("krippendorff_alpha")
-    if is_known(alpha):
-        yield f"{_file(cell, 'audit', 'json')}: krippendorff_alpha", f"Krippendorff's alpha {number(alpha, 2)}"
-
-
-def _variability(cell: Row) -> Iterator[Part]:
-    yield from _readers(cell)
-    row = overall(cell)
-    if is_known(row.get("vote_nll")):
-        yield f"{_table(cell)}: vote_nll", f"vote NLL {measured(row, 'vote_nll')}"
-    if is_known(row.get("vote_gap")):
-        text = f"mean predicted less observed share of positive votes {measured(row, 'vote_gap')}"
-        yield f"{_table(cell)}: vote_gap", text
+        yield f"{_file(cell, 'audit', 'json')}: n_raters, fleiss_kappa", text
 
 
 def _size(cell: Row) -> Iterator[Part]:
-    yield f"page: Verdict; {_table(cell)}: n, n_groups, events", counts(cell)
+    yield f"{_table(cell)}: n, n_groups, events", counts(cell)
+
+
+def _strata(cell: Row) -> Iterator[Part]:
+    parts = []
+    for row in _audit(cell)["rows"][1:]:
+        text = f"{row['name']}: n = {number(row['n'])}"
+        if is_known(row.get("events")):
+            text += f", {number(row['events'])} events"
+        parts.append(text)
+    if parts:
+        yield f"page: By difficulty; {_table(cell)}", some_of(parts, MAX_NAMED, "; ")
 
 
 def _missing(cell: Row) -> Iterator[Part]:
     for note in _audit(cell)["notes"]:
-        if "left out" in note or "without" in note:
+        if "left out" in note or "without a label" in note:
             yield "page: How this was made", note.rstrip(".")
 
 
-def _clusters(cell: Row) -> Iterator[Part]:
-    row = overall(cell)
-    if is_known(row.get("n_groups")):
-        text = f"floors, nulls, tests and intervals are computed over {number(row['n_groups'])} groups"
+def _groups(cell: Row) -> Iterator[Part]:
+    count = overall(cell).get("n_groups")
+    if is_known(count):
+        text = f"floors, nulls, tests and intervals are computed over {number(count)} groups"
         yield "page: How this was made", text
-    columns = [column["column"] for column in _audit(cell).get("by") or ()]
-    if columns:
-        text = (
-            f"levels of {listed(columns)} are compared by a test of heterogeneity and by random effects, with a "
-            "prediction interval for a new level"
-        )
-        yield f"page: levels; {_table(cell)}", text
+
+
+def _levels(cell: Row) -> Iterator[Part]:
+    """Differences between levels of the columns that were compared."""
+    for column in _audit(cell).get("by") or ():
+        text = f"{column['column']}: {len(column['levels'])} levels"
+        if is_known(column["test"].get("p")):
+            text += f", test of heterogeneity {p_text(column['test']['p'])}"
+        if column.get("stand_out"):
+            text += f", standing out: {some_of(column['stand_out'], MAX_NAMED)}"
+        spread = column["spread"]["oe"]
+        if is_known(spread.get("new_low")):
+            low, high = (number(spread[f"new_{end}"], 2) for end in ("low", "high"))
+            text += f", O:E of a new level {low} to {high} (95 % prediction interval)"
+        yield f"{_table(cell)}: {column['column']}=...", text
 
 
 def _measures(cell: Row) -> Iterator[Part]:
-    row = overall(cell)
-    keys = [key for key in ("ece", *ESTIMATES, "brier", "nll") if is_known(row.get(key))]
+    keys = [key for key in ("ece", *ESTIMATES) if is_known(overall(cell).get(key))]
     yield _table(cell), listed([COLUMNS[key].title for key in keys])
     yield "page: By difficulty", "reliability diagrams, with the range of calibrated models"
     if cell["decision"]:
@@ -149,25 +170,23 @@ def _measures(cell: Row) -> Iterator[Part]:
         yield "page: Methods", "methods compared on the same cases, with paired intervals"
 
 
+def _net_benefit(cell: Row) -> Iterator[Part]:
+    if cell["decision"]:
+        yield _file(cell, "decision", "csv"), "net benefit by threshold, with 95 % CI"
+
+
 def _uncertainty(cell: Row) -> Iterator[Part]:
-    text = intervals(cell)
-    if text:
-        yield "page: How this was made", text
-    verdict = cell["verdict"]
-    if is_known(verdict.get("p")):
-        text = f"all tests of calibration together, corrected: {p_text(verdict['p'])}"
+    if intervals(cell):
+        yield _table(cell), intervals(cell)
+    if is_known(cell["verdict"]["p"]):
+        text = f"all tests of calibration together, corrected: {p_text(cell['verdict']['p'])}"
         yield "page: Verdict", text
 
 
 def _updating(cell: Row) -> Iterator[Part]:
-    about = cell["calibration"]
-    if cell["kind"] != "calibration" or not about:
-        yield "page: How this was made", "this run did not update the model"
-        return
-    text = f"recalibrated by {about.get('chosen') or cell['judged']}"
-    if about.get("n_folds"):
-        text += f", cross-fitted in {about['n_folds']} folds"
-    yield "page: Methods", text
+    text = paragraph.recalibration(cell)
+    if text:
+        yield "page: Methods; calibrator.json", text
 
 
 def _updated(cell: Row) -> Iterator[Part]:
@@ -175,92 +194,32 @@ def _updated(cell: Row) -> Iterator[Part]:
         return
     for row in cell["rows"]:
         if row["method"] == cell["judged"] and row["stratum"] == "overall":
-            changes = [
-                f"{COLUMNS[key].title} {change_text(row['changes'][key])}"
-                for key in ("nll", "brier", "ece")
-                if key in row["changes"]
-            ]
-            yield "page: Methods; comparison.csv", "change [95 % CI]: " + ", ".join(changes)
+            text = f"change of label NLL {change_text(row['changes']['nll'])}"
+            yield "page: Methods; comparison.csv", text
     yield from _performance(cell)
-    yield "calibrator.json", "the calibrator, for new cases"
 
 
-def _imbalance(cell: Row) -> Iterator[Part]:
-    row = overall(cell)
-    if is_known(row.get("events")) and is_known(row.get("prevalence")):
-        text = f"{percent(row['prevalence'])} of the cases are positive"
+def _prevalence(cell: Row) -> Iterator[Part]:
+    if is_known(overall(cell).get("events")):
+        text = f"{percent(overall(cell)['prevalence'])} of the cases are positive"
         if cell["prevalence"] is not None:
             text = f"cases are reweighted to a prevalence of {percent(cell['prevalence'])}"
         yield f"{_table(cell)}: prevalence", text
-    text = measured(row, "citl")
-    if text:
-        yield f"{_table(cell)}: citl", f"calibration in the large {text}"
-
-
-def _levels(cell: Row) -> Iterator[Part]:
-    """Results by level of the columns that were compared."""
-    for column in _audit(cell).get("by") or ():
-        test = column["test"]
-        text = f"{column['column']}: {len(column['levels'])} levels"
-        if is_known(test.get("p")):
-            text += f", heterogeneity {p_text(test['p'])}"
-        if column.get("stand_out"):
-            text += f", standing out: {some_of(column['stand_out'], MAX_NAMED)}"
-        spread = column["spread"]["oe"]
-        if is_known(spread.get("new_low")):
-            low, high = (number(spread[f"new_{end}"], 2) for end in ("low", "high"))
-            text += f", O:E of a new level {low} to {high} (95 % prediction interval)"
-        yield f"page: levels; {_table(cell)}: {column['column']}=...", text
 
 
 def _output(cell: Row) -> Iterator[Part]:
-    classes = cell["classes"]
-    text = f"a probability of each of {len(classes)} classes: {some_of(classes, MAX_NAMED)}"
+    text = f"a probability of each class: {some_of(cell['classes'], MAX_NAMED)}"
     if cell["event"] == "positive class":
-        text = f"the probability of class {classes[1]}"
+        text = f"the probability of class {cell['classes'][1]}"
     yield "page: How this was made", text
     threshold = _audit(cell)["meta"].get("threshold")
     if is_known(threshold):
-        yield "page: Verdict", f"threshold of the decision {number(threshold, 2)}, as given to the audit"
-
-
-def _analyses(cell: Row) -> Iterator[Part]:
-    yield from _size(cell)
-    rows = _audit(cell)["rows"][1:]
-    parts = []
-    for row in rows[:MAX_NAMED]:
-        text = f"{row['name']} n = {number(row['n'])}"
-        if is_known(row.get("events")):
-            text += f" ({number(row['events'])} events)"
-        parts.append(text)
-    if len(rows) > MAX_NAMED:
-        parts.append(f"and {len(rows) - MAX_NAMED} more")
-    if parts:
-        yield f"{_table(cell)}: n, events", ", ".join(parts)
-
-
-def _performance(cell: Row) -> Iterator[Part]:
-    row = overall(cell)
-    found = {key: measured(row, key) for key in ("ece", *ESTIMATES)}
-    known = {key: text for key, text in found.items() if text}
-    if known:
-        parts = [f"{COLUMNS[key].title} {text}" for key, text in known.items()]
-        yield f"{_table(cell)}: {', '.join(known)}", SEPARATOR.join(parts)
-
-
-def _performance_by_part(cell: Row) -> Iterator[Part]:
-    yield from _performance(cell)
-    names = [row["name"] for row in _audit(cell)["rows"][1:]]
-    if names:
-        yield "page: By difficulty", f"also for {some_of(names, MAX_NAMED)}"
-    if cell["decision"]:
-        yield f"page: In practice; {_file(cell, 'decision', 'csv')}", "net benefit by threshold, with 95 % CI"
+        yield "page: Verdict", f"threshold of the decision, as given: {number(threshold, 2)}"
 
 
 def _failures(cell: Row) -> Iterator[Part]:
     if cell["cases"]:
-        text = f"{len(cell['cases'])} over-confident cases are listed"
-        yield "page: Cases", text
+        yield "page: Cases", f"{len(cell['cases'])} over-confident cases are listed"
 
 
 CHECKLISTS = {
@@ -271,79 +230,107 @@ CHECKLISTS = {
             Item(
                 "8b",
                 "Who assessed the outcome, if that takes judgement",
-                _readers,
+                (_readers,),
                 "qualifications and demographics of the readers",
             ),
-            Item("10", "How the study size was arrived at, and why it suffices", _size, "the reasons"),
+            Item(
+                "10",
+                "How the study size was arrived at, and why it suffices",
+                (_size,),
+                "the reasons",
+            ),
             Item(
                 "11",
                 "How missing data were handled, and cases left out",
-                _missing,
+                (_missing,),
                 "missing predictors, and cases that are not in the file",
             ),
             Item(
                 "12d",
                 "How differences between clusters, such as hospitals, were handled and quantified",
-                _clusters,
+                (_groups, _levels),
             ),
-            Item("12e", "Measures and plots of performance, and why these", _measures, "the reasons"),
+            Item(
+                "12e",
+                "Measures and plots of performance, and why these",
+                (_measures,),
+                "the reasons",
+            ),
             Item(
                 "12f",
                 "Any updating of the model that followed from the evaluation",
-                _updating,
+                (_updating,),
                 "updating outside of this run",
             ),
             Item(
                 "13",
                 "Methods against class imbalance, and recalibration after them",
-                _imbalance,
+                (_prevalence, _estimates("citl")),
                 "methods used in training",
             ),
-            Item("14", "Approaches to fairness, and why these", _levels, "the approach and the reasons"),
+            Item(
+                "14",
+                "Approaches to fairness, and why these",
+                (_levels,),
+                "the approach and the reasons",
+            ),
             Item(
                 "15",
                 "What the model puts out, and how any thresholds were found",
-                _output,
+                (_output,),
                 "the reasons for a classification and its thresholds",
             ),
             Item(
                 "21",
                 "Participants and outcome events in each analysis",
-                _analyses,
+                (_size, _strata),
                 "participants and events in training",
             ),
             Item(
                 "23a",
                 "Performance with confidence intervals, in key subgroups too",
-                _performance_by_part,
+                (_performance, _strata, _levels, _net_benefit),
             ),
-            Item("23b", "Differences in performance between clusters, if examined", _levels),
-            Item("24", "Results of any updating: the updated model and its performance", _updated),
+            Item("23b", "Differences in performance between clusters, if examined", (_levels,)),
+            Item(
+                "24", "Results of any updating: the updated model and its performance", (_updated,)
+            ),
         ),
     ),
     "claim": Checklist(
         "CLAIM 2024",
         "Tejani et al., Radiology: Artificial Intelligence 2024; 6: e240300",
         (
-            Item("12", "How missing data were handled", _missing, "cases that are not in the file"),
+            Item(
+                "12", "How missing data were handled", (_missing,), "cases that are not in the file"
+            ),
             Item(
                 "16",
                 "Where the annotations of the reference standard come from",
-                _readers,
+                (_readers,),
                 "qualifications and instructions of the readers",
             ),
             Item(
                 "18",
                 "Variability between readers, and within each",
-                _variability,
+                (_readers, _estimates("vote_nll", "vote_gap")),
                 "variability within a reader, whose second readings are no input",
             ),
-            Item("21", "Size of the test set, and how it was determined", _size, "how it was determined"),
-            Item("28", "Measures of performance", _measures, "the reasons for these measures"),
-            Item("29", "Measures of uncertainty and significance", _uncertainty),
-            Item("37", "Performance with its uncertainty, in relevant subgroups too", _performance_by_part),
-            Item("38", "Diagnostic performance and its precision", _performance),
-            Item("39", "Analysis of failures", _failures, "the reasons for the errors"),
+            Item(
+                "21",
+                "Size of the test set, and how it was determined",
+                (_size,),
+                "how it was determined",
+            ),
+            Item("28", "Measures of performance", (_measures,), "the reasons for these measures"),
+            Item("29", "Measures of uncertainty and significance", (_uncertainty,)),
+            Item(
+                "37",
+                "Performance with its uncertainty, in relevant subgroups too",
+                (_performance, _strata),
+            ),
+            Item("38", "Diagnostic performance and its precision", (_performance,)),
+            Item("39", "Analysis of failures", (_failures,), "the reasons for the errors"),
         ),
     ),
 }
@@ -354,23 +341,18 @@ def checklist_rows(checklist: Checklist, cells: Sequence[Row]) -> list[dict[str,
     """One row an item and model: what it asks, where the answer stands, the answer, what is not known."""
     rows = []
     for cell in cells:
+        model = {"model": cell["name"]} if len(cells) > 1 else {}
         for item in checklist.items:
-            parts = list(item.parts(cell))
-            where = list(dict.fromkeys(place for place, _ in parts))
+            parts = [part for answer in item.answers for part in answer(cell)]
             answers = [text for _, text in parts]
-            if item.unknown:
-                answers.append(NOT_KNOWN + item.unknown)
-            elif not answers:
-                answers.append(NOT_KNOWN + "this run did not examine it")
-            row = {
-                "item": item.number,
-                "asks": item.asks,
-                "where": "; ".join(where),
-                "answer": SEPARATOR.join(answers),
-            }
-            if len(cells) > 1:
-                row = {"model": cell["name"], **row}
-            rows.append(row)
+            unknown = item.unknown
+            if not answers and not unknown:
+                unknown = "this run did not examine it"
+            if unknown:
+                answers.append(NOT_KNOWN + unknown)
+            where = dict.fromkeys(place for place, _ in parts)
+            row = {"item": item.number, "asks": item.asks, "where": "; ".join(where)}
+            rows.append({**model, **row, "answer": SEPARATOR.join(answers)})
     return rows
 
 
@@ -378,12 +360,13 @@ def checklist_intro(checklist: Checklist) -> str:
     """What the table is, and what it is not."""
     return (
         f"Items of {checklist.title} ({checklist.source}) that an audit can answer, described in short; the "
-        "published checklist has the full wording and the other items. Numbers are those of the facts of this run."
+        "published checklist has the full wording and the other items. Every number is from the facts of "
+        "this run."
     )
 
 
 def write_checklist(run: str | Path, name: str) -> list[Path]:
-    """Write the items of a checklist that a run answers as ``checklist.md`` and ``checklist.csv`` into its folder.
+    """Write ``checklist.md`` and ``checklist.csv``, the items that a run answers, into its folder.
 
     Parameters
     ----------

@@ -101,21 +101,34 @@ def intervals(cell: Row) -> str:
     return text
 
 
+def recalibration(cell: Row) -> str:
+    """How the predictions were recalibrated; "" where the run did not.
+
+    Examples
+    --------
+    >>> about = {"chosen": "platt", "n_folds": 5}
+    >>> recalibration({"kind": "calibration", "judged": "auto", "calibration": about})
+    'recalibration (platt, cross-fitted in 5 folds)'
+    """
+    if cell["kind"] != "calibration":
+        return ""
+    about = cell["calibration"] or {}
+    text = f"recalibration ({about.get('chosen') or cell['judged']}"
+    if about.get("n_folds"):
+        text += f", cross-fitted in {about['n_folds']} folds"
+    return f"{text})"
+
+
 def whose(cell: Row) -> str:
     """Which probabilities the numbers are of."""
+    text = f"the predictions of {cell['encoder']} on {cell['dataset']}"
     if cell["kind"] == "files":
         # Files are compared as methods, and their names are those of the data sets.
-        return f"the predictions in {cell['judged']}"
-    text = f"the predictions of {cell['encoder']} on {cell['dataset']}"
-    if cell["kind"] == "calibration":
-        about = cell["calibration"] or {}
-        if about.get("chosen"):
-            text += f" after recalibration ({about['chosen']}"
-            if about.get("n_folds"):
-                text += f", cross-fitted in {about['n_folds']} folds"
-            text += ")"
+        text = f"the predictions in {cell['judged']}"
     elif cell["kind"] == "comparison":
         text += f" by {cell['judged']}"
+    elif cell["kind"] == "calibration":
+        text += f" after {recalibration(cell)}"
     if cell["n_seeds"] > 1:
         text += f", first of {cell['n_seeds']} seeds"
     return text
