@@ -2,8 +2,8 @@
 
     python scripts/enough_cases.py [STUDIES]
 
-Each row: pilot studies of a calibrated model, the number of cases that each gives, and as many new studies of that
-size. The verdict is good where the 95 % intervals of O:E, calibration in the large and slope lie inside their bounds,
+Each row: pilot studies of a calibrated model, the number of cases that each gives, and new studies of that size.
+The verdict is good where the 95 % intervals of O:E, calibration in the large and slope lie inside their bounds,
 the typical error's upper end is at most .10, both outcomes have 50 cases and no test rejects at 5 %.
 """
 
@@ -52,11 +52,11 @@ def is_good(row: dict) -> bool:
     """The rule for all cases, as the docstring says it."""
     found = judge([row], agreement=False)
     inside = (
-        exp(-MAX_LOG_RATIO) < row["oe_low"]
+        row["oe_low"] > exp(-MAX_LOG_RATIO)
         and row["oe_high"] < exp(MAX_LOG_RATIO)
-        and -MAX_LOG_RATIO < row["citl_low"]
+        and row["citl_low"] > -MAX_LOG_RATIO
         and row["citl_high"] < MAX_LOG_RATIO
-        and MIN_SLOPE < row["slope_low"]
+        and row["slope_low"] > MIN_SLOPE
         and row["slope_high"] < MAX_SLOPE
     )
     events = min(row["events"], row["n"] - row["events"])

@@ -162,9 +162,13 @@ def test_the_command_reads_predictions_without_labels(tmp_path):
     (tmp_path / "p.csv").write_text("\n".join(["id,p", *lines]))
     options = ["--predictions", str(tmp_path / "p.csv"), "--threshold", "0.2", "--group-size", "4"]
     out = tmp_path / "plan"
-    result = CliRunner().invoke(app, ["plan", "precision", *options, "--icc", "0.1", "--out", str(out)])
+    result = CliRunner().invoke(
+        app, ["plan", "precision", *options, "--icc", "0.1", "--out", str(out)]
+    )
     assert result.exit_code == 0, result.output
     expected = plan_precision(predictions=p, threshold=0.2, group_size=4, icc=0.1)
     assert str(expected) in result.stdout
-    written = np.genfromtxt(out / "precision.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    written = np.genfromtxt(
+        out / "precision.csv", delimiter=",", names=True, dtype=None, encoding="utf-8"
+    )
     assert written["n_cases"].tolist() == expected.table["n_cases"].tolist()

@@ -166,3 +166,22 @@ def test_a_checklist_of_an_older_audit_goes_with_it(files):
     write_checklist(out, "claim")
     assert CliRunner().invoke(app, arguments).exit_code == 0
     assert not (out / "checklist.md").exists()
+
+
+def test_levels_of_columns_answer_the_items_on_clusters_and_fairness(files):
+    out = files / "run-levels"
+    arguments = ["audit", str(files / "plain.csv"), "--out", str(out), "--resamples", "50"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    (cell,) = report_facts([out])["cells"]
+    spread = {"oe": {"k": 3, "reason": "", "new_low": 0.61, "new_high": 1.72}}
+    column = {"column": "site", "levels": [{}, {}, {}], "stand_out": ["B"], "spread": spread}
+    cell["audits"][cell["judged"]]["by"] = [{**column, "test": {"p": 0.012}}]
+    rows = {row["item"]: row for row in checklist_rows(CHECKLISTS["tripod-ai"], [cell])}
+    for item in ("12d", "14", "23b"):
+        assert "site: 3 levels" in rows[item]["answer"]
+        assert "standing out: B" in rows[item]["answer"]
+        assert "0.61 to 1.72 (95 % prediction interval)" in rows[item]["answer"]
+    # A reason stands where a number does not.
+    spread["oe"] = {"k": 3, "reason": "too few"}
+    rows = {row["item"]: row for row in checklist_rows(CHECKLISTS["tripod-ai"], [cell])}
+    assert "prediction interval" not in rows["23b"]["answer"]

@@ -4,11 +4,10 @@
 by simulation. `plan_precision`: for intervals of a given width, by formula.
 """
 
-from scalecal.planning.power import PUBLISHED, Plan, VotePlan, plan, plan_votes
+from scalecal.planning.power import Plan, VotePlan, plan, plan_votes
 from scalecal.planning.precision import PrecisionPlan, plan_precision
 
 __all__ = [
-    "PUBLISHED",
     "Plan",
     "PrecisionPlan",
     "VotePlan",

@@ -296,8 +296,9 @@ def plan_precision(
 
     Riley's standard error of O:E counts the events as binomial. An audit's interval conditions on the
     predictions, and is narrower by the root of the mean of p (1 - p) over prevalence (1 - prevalence); that
-    of the slope is the same. The slope's scores go together as the residuals do only where predictions of one
-    patient are alike, so with groups the number for the slope is cautious.
+    of the slope is the same. With groups the number for the slope is cautious, unless predictions of one
+    patient are alike. If they are, the error of the AUC comes from them too: give the correlation of two
+    labels of one patient as `icc`, which is larger than that of the residuals.
 
     References
     ----------
