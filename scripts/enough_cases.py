@@ -2,8 +2,8 @@
 
     python scripts/enough_cases.py [STUDIES]
 
-Each row: pilot studies of a calibrated model, the number of cases that each gives, and new studies of that size.
-The verdict is good where the 95 % intervals of O:E, calibration in the large and slope lie inside their bounds,
+Each row: pilot studies of a calibrated model, the number of cases that each gives, new studies of that size.
+The verdict is good where the 95 % intervals of O:E, calibration in the large and slope are inside the bounds,
 the typical error's upper end is at most .10, both outcomes have 50 cases and no test rejects at 5 %.
 """
 

@@ -44,9 +44,8 @@ def width(key: str, n: int, setting: tuple, rng: np.random.Generator) -> float:
 
 
 def main(studies: int) -> None:
-    print(
-        "| mean, sd of logits | cases a patient | ICC | one p a patient | criterion | cases | planned | mean |"
-    )
+    head = "| mean, sd of logits | cases a patient | ICC | one p a patient | criterion | cases |"
+    print(f"{head} planned | mean |")
     print("|---|---|---|---|---|---|---|---|")
     for setting in SETTINGS:
         mean, sd, size, icc, alike = setting
@@ -57,8 +56,8 @@ def main(studies: int) -> None:
         for row in plan.table.itertuples():
             found = [width(KEYS[row.criterion], row.n_cases, setting, rng) for _ in range(studies)]
             print(
-                f"| {mean:g}, {sd:g} | {size} | {icc:g} | {'yes' if alike else 'no'} | {row.criterion} | "
-                f"{row.n_cases:,} | {row.width:.2f} | {np.mean(found):.2f} |",
+                f"| {mean:g}, {sd:g} | {size} | {icc:g} | {'yes' if alike else 'no'} "
+                f"| {row.criterion} | {row.n_cases:,} | {row.width:.2f} | {np.mean(found):.2f} |",
                 flush=True,
             )
 
