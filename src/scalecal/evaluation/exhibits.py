@@ -270,7 +270,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
         correlation behind the bars), ``ece, null, null_low, null_high`` (of the bins, and what
         calibrated probabilities would show: mean, 5th and 95th percentile) and ``bins``: for each
         filled bin ``lo, hi, mean_p, mean_y`` (mean share of positive votes), ``n, votes, bar_lo,
-        bar_hi`` (the central `level` of calibrated ones); and what `curve_facts` says, of cases and their shares.
+        bar_hi`` (the central `level` of calibrated ones); and what `curve_facts` says of the shares.
 
     Examples
     --------
@@ -311,7 +311,8 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
         )
         judged = Sample(np.zeros(0), predictions.only.vote_p[inside], votes=votes).judged(1)
         event = read_event(judged.shares, judged.p)
-        known = source.units.within(inside).within(votes.any(axis=1))
+        voted = np.asarray(votes.sum(axis=1) > 0)
+        known = source.units.within(inside).within(voted)
         panels.append(
             {
                 "stratum": name,

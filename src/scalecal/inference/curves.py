@@ -1,38 +1,38 @@
-r"""The flexible calibration curve, its bands, and the errors that are read from it (ICI, E50, E90, Emax).
+r"""The flexible calibration curve, its bands, and the errors read from it (ICI, E50, E90, Emax).
 
-The curve is a logistic regression of the outcome on a restricted cubic spline of logit p (Harrell, 2015),
-rather than loess: it has a likelihood, so that an intercept and a slope are special cases of it; it works in
-logits, so that it stays between 0 and 1 and resolves rare findings; its tails are linear, where loess has few
-cases to go by; and its covariance over groups is a sandwich, whereas loess has none but a bootstrap. It is the
-curve of R's `rms` (``lrm(y ~ rcs(qlogis(p), 5))``) and one of `pmcalibration`'s. Shares of votes are fitted by
-the same estimating equations (quasi-binomial).
+The curve is a logistic regression of the outcome on a restricted cubic spline of logit p (Harrell, 2015), and
+not loess, for four reasons. It has a likelihood, and Cox's line is a special case of it. It works in logits,
+so that it stays between 0 and 1 and resolves rare findings. Its tails are linear, where loess has few cases.
+And its covariance over groups is a sandwich, where loess needs a bootstrap. It is the curve of R's `rms`
+(``lrm(y ~ rcs(qlogis(p), 5))``) and one of those in `pmcalibration`. Shares of votes are fitted by the same
+estimating equations (quasi-binomial).
 
-Knots lie at Harrell's quantiles of logit p: five, fewer where the rarer outcome or the groups are scarce or p has
-few distinct values (`knots_supported`). Cases with nearly the same p are gathered into cells before anything is
-fitted, so that the cost hardly depends on their number.
+Knots lie at Harrell's quantiles of logit p: five, fewer if the rarer outcome or the groups are scarce or p
+has few distinct values (`knots_supported`). Cases of nearly the same p are gathered into cells first, so that
+the cost hardly depends on their number.
 
-With :math:`c` the curve, ICI is the mean of :math:`|c(p_i) - p_i|` over the cases, E50 and E90 are its quantiles,
-and Emax is its maximum (Austin and Steyerberg, 2019). All four are positive for a calibrated model too. Their
-**floor** is what a calibrated model with these p and groups would show on average. Their intervals invert a test:
-of the curves on the line from the calibrated one through the estimate, the interval holds those for which the
-estimate is no outlier. So it starts at 0 where a calibrated model could have shown as much. (Percentiles
-of a bootstrap lie too high, since resampling adds noise of its own to an absolute error.)
+With :math:`c` the curve, ICI is the mean of :math:`|c(p_i) - p_i|` over the cases, E50 and E90 are its
+quantiles, and Emax is its maximum (Austin and Steyerberg, 2019). All four are positive for a calibrated model
+too: their **floor** is the mean that a calibrated model with these p and groups would show. Their intervals
+invert a test. Among the curves on the line from the diagonal through the estimate, the interval holds those
+under which the estimate is no outlier, so it starts at 0 if a calibrated model could have shown as much. Its
+upper end is at least the 97.5th percentile of curves drawn about the estimate, which allows for curves off
+that line. (Both percentiles of a bootstrap lie too high: resampling adds noise of its own to an absolute
+error.)
 
 References
 ----------
 Harrell (2015), Regression Modeling Strategies, 2nd ed., section 2.4.5 (knots). Austin, Steyerberg (2019),
-Statistics in Medicine 38, 4051-4065 (ICI, E50, E90). Austin, Harrell, van Klaveren (2020), Statistics in Medicine
-39, 2714-2742 (the curve by splines). Mancl, DeRouen (2001), Biometrics 57, 126-134 (sandwich of few groups).
-Montiel Olea, Plagborg-Moller (2019), Journal of Applied Econometrics 34, 1-17 (simultaneous bands, sup-t).
+Statistics in Medicine 38, 4051-4065 (ICI, E50, E90). Austin, Harrell, van Klaveren (2020), Statistics in
+Medicine 39, 2714-2742 (the curve by splines). Mancl, DeRouen (2001), Biometrics 57, 126-134 (sandwich of few
+groups). Montiel Olea, Plagborg-Moller (2019), Journal of Applied Econometrics 34, 1-17 (simultaneous bands).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.special import expit, logit, stdtrit
 
@@ -43,7 +43,7 @@ from scalecal.metrics.grouping import MIN_GROUPS, too_few
 ERRORS = ("ici", "e50", "e90", "emax")
 """Errors that are read from the curve, in the order of `FlexibleCurve.errors`."""
 
-SELECTED = "the votes made this stratum, and selection by the votes would bend the curve of a calibrated model"
+SELECTED = "the votes made this stratum, and that selection bends the curve of a calibrated model"
 """Why strata of agreement have no curve."""
 
 KNOTS: dict[int, tuple[float, ...]] = {
@@ -69,9 +69,9 @@ ERROR_POINTS = 128
 
 BAND_DRAWS, ERROR_DRAWS = 2000, 400
 LADDER, REACH = 15, 4.0
-"""Curves tried for the intervals of errors: from the diagonal to `REACH` standard errors beyond the estimate."""
+"""Curves tried for the intervals, from the diagonal to `REACH` standard errors past the estimate."""
 
-SUPPORT = ((5, 250.0, 60.0), (4, 150.0, 30.0), (3, 40.0, 12.0))
+SUPPORT = ((5, 100.0, 40.0), (4, 70.0, 25.0), (3, 40.0, 12.0))
 """Coefficients, with the cases of the rarer outcome and the independent units that they need at least."""
 
 MAX_STEPS, CONVERGED = 40, 1e-8  # of Newton's method; the latter in logits
@@ -84,8 +84,8 @@ def rcs_basis(z: Float, knots: Float) -> Float:
     r"""Restricted cubic spline: columns 1, z, and one for every knot but two, (n, max(2, knots)).
 
     With knots :math:`t_1 < ... < t_k` column j has :math:`(z - t_j)_+^3 - (z - t_{k-1})_+^3 (t_k - t_j) /
-    (t_k - t_{k-1}) + (z - t_k)_+^3 (t_{k-1} - t_j) / (t_k - t_{k-1})`, over :math:`(t_k - t_1)^2` (Harrell,
-    2015, equation 2.25): linear below the first knot and above the last.
+    (t_k - t_{k-1}) + (z - t_k)_+^3 (t_{k-1} - t_j) / (t_k - t_{k-1})`, divided by :math:`(t_k - t_1)^2`
+    (Harrell, 2015, section 2.4.5): linear below the first knot and above the last.
 
     Examples
     --------
@@ -129,9 +129,9 @@ def weighted_quantiles(values: Float, mass: Float, shares: Float) -> Float:
 class Gathered:
     """Cases in cells of nearly equal p, in the order of p.
 
-    `cell` is the cell of each case; `z` and `mass` are the mean logit and the number (or weight) of cases of every
-    cell, `share` its mean outcome; `values` and `counts` are the distinct logits and the cases of each, from which
-    knots are taken.
+    `cell` is the cell of each case; `z`, `mass` and `share` are the mean logit, the number (or weight) of
+    cases and the mean outcome of every cell; `values` and `counts` are the distinct logits and the cases of
+    each, from which knots are taken.
     """
 
     cell: Int
@@ -159,27 +159,27 @@ class Gathered:
             middle = np.cumsum(counts) - counts / 2.0
             cell = np.unique(middle * MAX_CELLS // counts.sum(), return_inverse=True)[1]
         z = logit(np.clip(distinct, NEAREST, 1.0 - NEAREST))
-        mass = np.bincount(cell, counts)
+        mass = np.bincount(cell, counts).astype(np.float64)
         each = cell[place]
         return cls(
-            each,
+            np.asarray(each, dtype=np.int64),
             np.bincount(cell, counts * z) / mass,
             mass,
             np.bincount(each, w * y) / mass,
             z,
-            counts,
+            np.asarray(counts, dtype=np.float64),
         )
 
 
 def knots_supported(rarer: float, independent: float) -> int:
     """Number of coefficients that the data support, between 2 (a line) and 5.
 
-    `rarer` is the number of cases with the rarer outcome, `independent` the number of cases or groups of equal
-    size that these are worth.
+    `rarer` is the number of cases with the rarer outcome, `independent` that of independent cases, or of
+    equal groups, that these are worth.
 
     Examples
     --------
-    >>> [knots_supported(rarer, 1000.0) for rarer in (10, 50, 150, 500)]
+    >>> [knots_supported(rarer, 1000.0) for rarer in (10, 50, 80, 500)]
     [2, 3, 4, 5]
     """
     for count, least_cases, least_units in SUPPORT:
@@ -199,7 +199,7 @@ class FlexibleCurve:
     knots : array
         Knots on the logit scale; none of a line.
     turn : array (k, k)
-        Upper triangular: `rcs_basis` is turned by its inverse into columns that are orthonormal over the cases.
+        Upper triangular; its inverse turns `rcs_basis` into columns that are orthonormal over the cases.
     coefficients, calibrated : array (k,)
         Of the curve and of the diagonal, in the turned basis.
     spread, calibrated_spread : array (k, k)
@@ -235,8 +235,8 @@ class FlexibleCurve:
 
     def grid(self, points: int = GRID_POINTS) -> Float:
         """Probabilities over `range`, closer together near 0 and 1 (even in arcsin of the root)."""
-        ends = np.arcsin(np.sqrt(self.range))
-        return np.asarray(np.sin(np.linspace(*ends, points)) ** 2)
+        low, high = np.arcsin(np.sqrt(self.range)).tolist()
+        return np.asarray(np.sin(np.linspace(low, high, points)) ** 2)
 
     def band(self, grid: Float, *, seed: int = 0) -> dict[str, Float]:
         """Curve on a grid of p, with pointwise and simultaneous 95 % bands.
@@ -266,6 +266,11 @@ class FlexibleCurve:
             "all_high": expit(middle + together * error),
         }
 
+    def observed(self) -> Float:
+        """ICI, E50, E90 and Emax."""
+        cells = self.gathered
+        return _errors_of(self.at(cells.p), cells)
+
     def errors(self, *, seed: int = 0) -> dict[str, float]:
         """ICI, E50, E90 and Emax: each with ``_low``, ``_high`` and ``_floor`` (see the module's text).
 
@@ -279,15 +284,14 @@ class FlexibleCurve:
         (True, True)
         """
         cells = self.gathered
-        basis = _turned(rcs_basis(cells.z, self.knots), self.turn)
+        basis = self.basis(cells.p)
+        observed = self.observed()
         departure = self.coefficients - self.calibrated
         length = float(np.linalg.norm(np.linalg.solve(self.spread, departure)))
         if length < MIN_LENGTH:
             # Of a curve on the diagonal no direction is known: any other will do.
             departure, length = self.calibrated_spread[:, 0], 1.0
             observed = np.zeros(len(ERRORS))
-        else:
-            observed = _errors_of(expit(basis @ self.coefficients), cells)
         reach = REACH * float(stdtrit(self.degrees, 0.975)) / NORMAL_95
         steps = np.linspace(0.0, (length + reach) / length, LADDER)
 
@@ -297,12 +301,17 @@ class FlexibleCurve:
         for step in steps.tolist():
             middle = self.calibrated + step * departure
             heights.append(_errors_of(expit(basis @ middle), cells))
-            # The noise is that of a calibrated model at the foot of the ladder, and as estimated from here on.
+            # The noise is a calibrated model's at the foot of the ladder, and as estimated from step 1.
             share = min(step, 1.0)
             spread = (1.0 - share) * self.calibrated_spread + share * self.spread
-            drawn = _drawn_errors(basis[points] @ (middle[:, None] + spread @ draws.T), cells.p[points])
+            drawn = _drawn_errors(
+                basis[points] @ (middle[:, None] + spread @ draws.T), cells.p[points]
+            )
             low.append(np.quantile(drawn, 0.025, axis=0))
             high.append(np.quantile(drawn, 0.975, axis=0))
+        around = self.coefficients[:, None] + self.spread @ draws.T
+        about = _drawn_errors(basis[points] @ around, cells.p[points])
+        about_high = np.quantile(about, 0.975, axis=0)
         plain = _students(ERROR_DRAWS, len(departure), np.inf, seed)
         null = self.calibrated[:, None] + self.calibrated_spread @ plain.T
         floor = _drawn_errors(basis[points] @ null, cells.p[points]).mean(axis=0)
@@ -320,7 +329,8 @@ class FlexibleCurve:
             out |= {
                 name: value,
                 f"{name}_low": min(ends[0], value),
-                f"{name}_high": max(ends[1], value),
+                # Curves off that line may lie further from the diagonal: the upper end allows for them.
+                f"{name}_high": max(ends[1], value, float(about_high[j])),
                 f"{name}_floor": float(floor[j]),
             }
         return out
@@ -363,7 +373,13 @@ def _drawn_errors(logits: Float, p: Float) -> Float:
     return np.column_stack([even.mean(axis=0), ranked[ranks[0]], ranked[ranks[1]], gap.max(axis=0)])
 
 
-def fit_curve(y: Float, p: Float, units: Units, n_coefficients: int | None = None) -> FlexibleCurve | str:
+def fit_curve(
+    y: Float,
+    p: Float,
+    units: Units,
+    n_coefficients: int | None = None,
+    knots: Float | None = None,
+) -> FlexibleCurve | str:
     """Fit the flexible curve; the reason where there is none.
 
     Parameters
@@ -376,6 +392,8 @@ def fit_curve(y: Float, p: Float, units: Units, n_coefficients: int | None = Non
         What is independent, and what each row counts.
     n_coefficients
         2 (a line) to 5; None: as many as the data support (`knots_supported`).
+    knots
+        Knots of logit p; None: at quantiles of the cases.
 
     Examples
     --------
@@ -383,6 +401,9 @@ def fit_curve(y: Float, p: Float, units: Units, n_coefficients: int | None = Non
     >>> fit_curve(y, p, Units.of(40))
     'all probabilities are equal: there is no curve'
     """
+    if units.times is not None and not units.times.all():
+        counted = units.times > 0
+        y, p, units = y[counted], p[counted], units.within(counted)
     if why := _why_none(y, p, units):
         return why
     gathered = Gathered.of(y, p, units.weights)
@@ -396,14 +417,20 @@ def fit_curve(y: Float, p: Float, units: Units, n_coefficients: int | None = Non
     if n_coefficients is None:
         positives = float(times @ y)
         n_coefficients = knots_supported(min(positives, units.n - positives), worth)
-    for count in range(n_coefficients, 1, -1):
-        shares = np.array(KNOTS[count])
-        knots = weighted_quantiles(gathered.values, gathered.counts, shares)
-        if len(np.unique(knots)) < len(knots) or len(gathered.z) < count:
+    tried: list[Float] = []
+    if knots is not None:
+        tried.append(knots)
+    else:
+        for count in range(n_coefficients, 1, -1):
+            shares = np.array(KNOTS[count])
+            tried.append(weighted_quantiles(gathered.values, gathered.counts, shares))
+    for each in tried:
+        # Ties may leave fewer knots, or fewer values of p, than there are coefficients.
+        if len(np.unique(each)) < len(each) or len(gathered.z) < len(each):
             continue
-        fitted = _fit(gathered, knots)
+        fitted = _fit(gathered, each)
         if fitted is not None:
-            return _with_spread(y, units, gathered, knots, worth, *fitted)
+            return _with_spread(y, units, gathered, each, worth, *fitted)
     return "the probabilities separate the classes: no finite curve is best"
 
 
@@ -430,9 +457,9 @@ def _fit(cells: Gathered, knots: Float) -> tuple[Float, Float, Float] | None:
         return None
     x = _turned(basis, turn)
     whole = float(cells.mass @ cells.share / cells.mass.sum())
-    coefficients = turn[:, 0] * logit(whole)
+    coefficients: Float = turn[:, 0] * logit(whole)
     best = -np.inf
-    step = np.zeros_like(coefficients)
+    step: Float = np.zeros_like(coefficients)
     for _ in range(MAX_STEPS):
         eta = x @ (coefficients + step)
         likelihood = float(cells.mass @ (cells.share * eta - np.logaddexp(0.0, eta)))
@@ -445,7 +472,7 @@ def _fit(cells: Gathered, knots: Float) -> tuple[Float, Float, Float] | None:
         score = x.T @ (cells.mass * (cells.share - mu))
         if not np.linalg.cond(information) < 1.0 / SINGULAR:
             return None
-        step = np.linalg.solve(information, score)
+        step = np.asarray(np.linalg.solve(information, score), dtype=np.float64)
         # Where the classes are separated every step moves the outermost logits by about one, without end.
         if np.abs(x @ step).max() < CONVERGED:
             return turn, coefficients + step, turn[:, 1]
@@ -467,43 +494,55 @@ def _with_spread(
     mu = expit(x @ coefficients)
     information = (x * (cells.mass * mu * (1.0 - mu))[:, None]).T @ x
     claimed = (x * (cells.mass * cells.p * (1.0 - cells.p))[:, None]).T @ x
-    meat = _meat(y, units, cells, x, mu, information)
+    meat, degrees = _meat(y, units, cells, x, mu, information)
     # Noise beyond that of independent labels: the meat, with the information as its unit.
     half = np.linalg.cholesky(information)
     scaled = solve_triangular(half, meat, lower=True)
     effect = solve_triangular(half, scaled.T, lower=True)
-    root = _root(effect)
+    least = 0.0
+    if units.importance is None and np.isin(y, (0.0, 1.0)).all():
+        # Labels vary at least as their probabilities say: a sandwich of few cases or groups may say less.
+        least = 1.0
+    root = _root(effect, least)
+    null_root = root
+    if units.group is None and least:
+        null_root = np.eye(len(root))
     spread = solve_triangular(half, root, lower=True, trans="T")
     null_half = np.linalg.cholesky(claimed)
-    null_spread = solve_triangular(null_half, root, lower=True, trans="T")
-    degrees = np.inf
+    null_spread = solve_triangular(null_half, null_root, lower=True, trans="T")
     if units.group is not None:
-        degrees = max(1.0, worth - 1.0)
+        degrees = max(1.0, min(degrees, worth - 1.0))
     return FlexibleCurve(cells, knots, turn, coefficients, calibrated, spread, null_spread, degrees)
 
 
-def _root(matrix: Float) -> Float:
-    """Symmetric square root."""
+def _root(matrix: Float, least: float) -> Float:
+    """Symmetric square root, with eigenvalues of at least so much."""
     level, axes = np.linalg.eigh((matrix + matrix.T) / 2.0)
-    return np.asarray((axes * np.sqrt(np.maximum(level, 0.0))) @ axes.T)
+    return np.asarray((axes * np.sqrt(np.maximum(level, least))) @ axes.T)
 
 
-def _meat(y: Float, units: Units, cells: Gathered, x: Float, mu: Float, information: Float) -> Float:
+def _meat(
+    y: Float, units: Units, cells: Gathered, x: Float, mu: Float, information: Float
+) -> tuple[Float, float]:
     """Sum over units of the squared score of each, as it would be without the unit's own pull on the curve.
 
-    The jackknife's (Mancl and DeRouen, 2001): a unit's score s becomes (I - A_g / A)^-1 s, where A_g is its part of
-    the information A.
+    The jackknife's (Mancl and DeRouen, 2001): a unit's score s becomes (I - A_g / A)^-1 s, where A_g is its
+    part of the information A. With it come the degrees of freedom of that sum (Satterthwaite, 1946): few if
+    a few units make most of it.
     """
     residual = y - mu[cells.cell]
     variance = mu * (1.0 - mu)
     k = x.shape[1]
     if units.group is None and units.importance is None:
+        squares = residual**2
+        if units.times is not None:
+            squares = units.times * squares
         # Each case is a unit. Its pull is its leverage, the same throughout a cell.
         pull = variance * np.einsum("ij,jk,ik->i", x, np.linalg.inv(information), x)
-        weight = None if units.times is None else units.times
-        squares = residual**2 if weight is None else weight * residual**2
-        squares = np.bincount(cells.cell, squares, len(cells.z)) / (1.0 - np.minimum(pull, MAX_PULL)) ** 2
-        return np.asarray((x * squares[:, None]).T @ x)
+        mass = (
+            np.bincount(cells.cell, squares, len(cells.z)) / (1.0 - np.minimum(pull, MAX_PULL)) ** 2
+        )
+        return np.asarray((x * mass[:, None]).T @ x), np.inf
 
     pairs = [(i, j) for i in range(k) for j in range(i, k)]
 
@@ -520,7 +559,11 @@ def _meat(y: Float, units: Units, cells: Gathered, x: Float, mu: Float, informat
         part[:, i, j] = part[:, j, i] = sums["pull"][:, number]
     rest = np.eye(k) - part @ np.linalg.inv(information)
     score = np.linalg.solve(rest, sums["score"][:, :, None])[:, :, 0]
-    return np.asarray(score.T @ score)
+    meat = np.asarray(score.T @ score)
+    length = np.einsum("ij,jk,ik->i", score, np.linalg.pinv(meat), score)
+    # The lengths sum to k: of n equal normal scores their squares sum to (k + 2) k / n.
+    noise = float((length**2).sum()) - k**2 / np.count_nonzero(length)
+    return meat, 2.0 * k / max(noise, 1e-12)
 
 
 def curve_row(y: Float, p: Float, units: Units, seed: int = 0) -> dict[str, float | str]:

@@ -460,9 +460,7 @@ _CURVE = (
         "ici_floor",
     ),
     Column("e50", "E50", "Median distance of the flexible curve from p", "lower", "e50_floor"),
-    Column(
-        "e90", "E90", "90th percentile of that distance over the cases", "lower", "e90_floor"
-    ),
+    Column("e90", "E90", "90th percentile of that distance over the cases", "lower", "e90_floor"),
     Column("emax", "Emax", "Largest distance of the flexible curve from p", "lower", "emax_floor"),
 )
 
@@ -524,9 +522,7 @@ def _of_curve() -> Iterator[Column]:
             f"{column.title} floor",
             f"{column.title} of a calibrated model on average, by the curve's covariance",
         )
-    yield Column(
-        "curve_reason", "reason (curve)", "Why there is no flexible curve", format="text"
-    )
+    yield Column("curve_reason", "reason (curve)", "Why there is no flexible curve", format="text")
 
 
 def _all_columns() -> Iterator[Column]:
