@@ -76,6 +76,7 @@ SUPPORT = ((5, 100.0, 40.0), (4, 70.0, 25.0), (3, 40.0, 12.0))
 
 MAX_STEPS, CONVERGED = 40, 1e-8  # of Newton's method; the latter in logits
 SINGULAR = 1e-9
+WIDEST = 1.5  # standard error in logits beyond which a curve has too many coefficients
 MIN_LENGTH = 1e-6  # standard errors from the diagonal
 MAX_PULL = 0.9
 
@@ -237,6 +238,12 @@ class FlexibleCurve:
         """Probabilities over `range`, closer together near 0 and 1 (even in arcsin of the root)."""
         low, high = np.arcsin(np.sqrt(self.range)).tolist()
         return np.asarray(np.sin(np.linspace(low, high, points)) ** 2)
+
+    def widest_error(self) -> float:
+        """Largest standard error over `range`, in logits: as estimated, or of a calibrated model."""
+        basis = self.basis(self.grid())
+        both = np.stack([basis @ self.spread, basis @ self.calibrated_spread])
+        return float(np.sqrt((both**2).sum(axis=2)).max())
 
     def band(self, grid: Float, *, seed: int = 0) -> dict[str, Float]:
         """Curve on a grid of p, with pointwise and simultaneous 95 % bands.
@@ -414,6 +421,7 @@ def fit_curve(
     elif units.group is not None:
         # Where the outcome is rare a few groups of high p hold nearly all that is known of the curve.
         worth = effective_units(units.size(p * (1.0 - p))[:, 0])
+    chosen = n_coefficients is None and knots is None
     if n_coefficients is None:
         positives = float(times @ y)
         n_coefficients = knots_supported(min(positives, units.n - positives), worth)
@@ -429,8 +437,12 @@ def fit_curve(
         if len(np.unique(each)) < len(each) or len(gathered.z) < len(each):
             continue
         fitted = _fit(gathered, each)
-        if fitted is not None:
-            return _with_spread(y, units, gathered, each, worth, *fitted)
+        if fitted is None:
+            continue
+        curve = _with_spread(y, units, gathered, each, worth, *fitted)
+        # Where p is next to 0 or 1 there is no event to bend a curve by, however many cases there are.
+        if not chosen or len(each) == 0 or curve.widest_error() <= WIDEST:
+            return curve
     return "the probabilities separate the classes: no finite curve is best"
 
 
