@@ -81,7 +81,9 @@ HISTOGRAM = 30
 """Cells of equal width of the distribution of p by outcome."""
 
 
-def curve_facts(outcome: Float, p: Float, units: Units, seed: int) -> Row:
+def curve_facts(
+    outcome: Float, p: Float, units: Units, seed: int, readers: Int | None = None
+) -> Row:
     """The flexible curve with its bands, and the distribution of p for both outcomes.
 
     Parameters
@@ -92,17 +94,21 @@ def curve_facts(outcome: Float, p: Float, units: Units, seed: int) -> Row:
         (n,) probabilities, and what is independent.
     seed
         Of the draws behind the simultaneous band.
+    readers
+        (n,) votes behind each share, which are counted then.
 
     Returns
     -------
     dict
         ``curve``: ``p`` (a grid over the central 95 % of p), ``value``, ``low``, ``high`` (pointwise 95 %),
         ``all_low``, ``all_high`` (simultaneous); or None, and ``curve_reason`` says why. ``positives`` and
-        ``negatives`` count the cases of either outcome in `HISTOGRAM` cells of p (of shares, their sums).
+        ``negatives`` count the cases, or votes, of either outcome in `HISTOGRAM` cells of p.
     """
     times = np.ones(len(p))
     if units.times is not None:
         times = units.times
+    if readers is not None:
+        times = times * readers
     cell = bin_index(p, n_bins=HISTOGRAM)
     facts: Row = {"curve": None, "curve_reason": ""}
     for name, mass in (("positives", times * outcome), ("negatives", times * (1.0 - outcome))):
@@ -318,7 +324,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
                 "stratum": name,
                 "judges": meta["votes_judge"],
                 **_vote_facts(made, level),
-                **curve_facts(event.y, event.p, known, meta["seed"]),
+                **curve_facts(event.y, event.p, known, meta["seed"], judged.readers),
             }
         )
     return panels
