@@ -19,6 +19,7 @@ QUICK = (
     "16 groups of 60, difficulty seen",
     "977 cases, blind to difficulty",
     "200 cases enriched to half positives",
+    "98 groups of 10, curve, prevalence .05",
 )
 """Of each kind of check one."""
 IGNORED = "groups ignored"  # columns that show what the package does not do

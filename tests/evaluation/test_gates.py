@@ -64,7 +64,7 @@ def test_unknown_columns_are_refused_with_the_known_ones(column):
 
 
 def test_every_column_of_an_audit_and_no_other_can_be_used(voted):
-    known = {*voted.rows[0], *voted.difficulty[0]} - {"name", "reason"}
+    known = {*voted.rows[0], *voted.difficulty[0]} - {"name", "reason", "curve_reason"}
     numbers = {k for k, c in COLUMNS.items() if c.format != "text"}
     assert known == {k for k in numbers if COLUMNS[k].in_audit}
     for key in known:

@@ -409,8 +409,9 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             rows[0][f"{key}_holm"] = rows[0][key]
     present = set().union(*rows)
     blank: dict[str, Any] = {k: float("nan") for k in metrics.COLUMNS if k in present}
-    if "reason" in blank:
-        blank["reason"] = ""
+    for key in ("reason", "curve_reason"):
+        if key in blank:
+            blank[key] = ""
     return [blank | row for row in rows]
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from scalecal.cases import Cases
 from scalecal.checks import InputError, lookup
+from scalecal.inference.curves import ERRORS
 from scalecal.inference.difficulty import DIFFICULTIES
 from scalecal.io.text import some_of
 from scalecal.metrics import COLUMNS
@@ -240,6 +241,8 @@ def _value(row: Mapping[str, Any], key: str, *, votes: bool) -> tuple[float, str
         reason = "there are no groups"
     elif key not in row:
         reason = "an audit does not have it for this stratum"
+    elif key.startswith(ERRORS) and row.get("curve_reason"):
+        reason = row["curve_reason"]
     elif row.get("reason"):
         reason = row["reason"]
     elif key.startswith("p_") and math.isfinite(row.get("p_null", math.nan)):

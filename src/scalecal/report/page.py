@@ -385,7 +385,7 @@ def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
         seed, count = cell["first_seed"], cell["n_seeds"]
         view["note"] = f"seed {seed}, one of {count} repeats of split and training"
     panels = {panel["stratum"]: panel for panel in cell["reliability"][cell["judged"]]}
-    panel = panels.get(cell["hardest"]) or panels.get("overall")
+    panel = panels.get("overall")
     if panel is None:
         return view
     title = stratum_title(panel["stratum"], cell["agreement"]).capitalize()
