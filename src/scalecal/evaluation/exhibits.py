@@ -81,6 +81,25 @@ HISTOGRAM = 30
 """Cells of equal width of the distribution of p by outcome."""
 
 
+AXIS_TOPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+"""Ends of the axes of diagrams whose probabilities are all small; others end at 1."""
+
+
+def axis_top(p: Float) -> float:
+    """Where the axes of a reliability diagram end: at 1, unless all but one in 200 cases are far below.
+
+    Examples
+    --------
+    >>> axis_top(np.array([0.2, 0.9])), axis_top(np.array([0.001, 0.004])), axis_top(np.zeros(9))
+    (1.0, 0.01, 1.0)
+    """
+    most = float(np.quantile(p, 0.995))
+    for top in AXIS_TOPS:
+        if 0.0 < most <= 0.75 * top:
+            return top
+    return 1.0
+
+
 def curve_facts(
     outcome: Float, p: Float, units: Units, seed: int, readers: Int | None = None
 ) -> Row:
@@ -100,17 +119,19 @@ def curve_facts(
     Returns
     -------
     dict
-        ``curve``: ``p`` (a grid over the central 95 % of p), ``value``, ``low``, ``high`` (pointwise 95 %),
-        ``all_low``, ``all_high`` (simultaneous); or None, and ``curve_reason`` says why. ``positives`` and
-        ``negatives`` count the cases, or votes, of either outcome in `HISTOGRAM` cells of p.
+        ``top``: where the axes of a diagram end. ``curve``: ``p`` (a grid over the central 95 % of p),
+        ``value``, ``low``, ``high`` (pointwise 95 %), ``all_low``, ``all_high`` (simultaneous); or None, and
+        ``curve_reason`` says why. ``positives`` and ``negatives`` count the cases, or votes, of either
+        outcome in `HISTOGRAM` cells of p up to that end.
     """
     times = np.ones(len(p))
     if units.times is not None:
         times = units.times
     if readers is not None:
         times = times * readers
-    cell = bin_index(p, n_bins=HISTOGRAM)
-    facts: Row = {"curve": None, "curve_reason": ""}
+    top = axis_top(p)
+    cell = np.minimum((p / top * HISTOGRAM).astype(np.int64), HISTOGRAM - 1)
+    facts: Row = {"top": top, "curve": None, "curve_reason": ""}
     for name, mass in (("positives", times * outcome), ("negatives", times * (1.0 - outcome))):
         facts[name] = np.rint(np.bincount(cell, mass, HISTOGRAM)).astype(int).tolist()
     curve = fit_curve(outcome, p, units)

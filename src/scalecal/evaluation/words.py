@@ -237,13 +237,15 @@ def _ratio_error(audit: Facts, subject: Row) -> str:
     shifted = interval_sign(row, "citl") != 0
     slope = f"calibration slope {_with_interval(row, 'slope')}"
     if audit["classes"]:
+        # Intervals stand in the table of classes.
         name = str(row["name"]).removeprefix("class=")
-        counts = f"{_cases_counted(row['expected'])} expected, {number(row['events'])} observed"
         parts = []
         if shifted:
-            parts.append(f"{counts}, O:E {_with_interval(row, 'oe')}")
+            parts.append(
+                f"{_cases_counted(row['expected'])} expected, {number(row['events'])} observed"
+            )
         if not shifted or not row["slope_low"] < 1.0 < row["slope_high"]:
-            parts.append(slope)
+            parts.append(f"calibration slope {number(row['slope'], 2)}")
         return f"{name} ({'; '.join(parts)})"
     if subject["kind"] in ("high", "low"):
         return _expected(audit, row)

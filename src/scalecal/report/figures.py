@@ -202,13 +202,15 @@ def bin_tip(b: Row, share: str) -> str:
 
 
 def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0: float) -> None:
-    frame = Frame(sheet, x0, y0, SIDE, SIDE)
+    top = panel.get("top", 1.0)
+    frame = Frame(sheet, x0, y0, SIDE, SIDE, across=(0.0, top), up=(0.0, top))
+    ticks = [top * tick for tick in HALVES]
     judge = "labels"
     if "votes" in panel:
         judge = "votes"
     across, up, share = AXES[judge, event]
-    frame.levels(HALVES, "{:g}".format)
-    sheet.line(frame.at(0, 0), frame.at(1, 1), stroke="quiet", dash="3 3")
+    frame.levels(ticks, "{:g}".format)
+    sheet.line(frame.at(0, 0), frame.at(top, top), stroke="quiet", dash="3 3")
     max_n = max(b["n"] for b in panel["bins"])
     if panel.get("curve"):
         _draw_bands(frame, panel["curve"])
@@ -228,7 +230,7 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
         _draw_outcomes(frame, panel, OUTCOMES[judge, event])
     else:
         _draw_counts(frame, panel["bins"], max_n)
-    frame.feet(HALVES, "{:g}".format, base + 14 - frame.bottom)
+    frame.feet(ticks, "{:g}".format, base + 14 - frame.bottom)
     sheet.text(x0 + SIDE / 2, base + 30, across, anchor="middle", size=10.5)
     sheet.text(x0 - 29, y0 + SIDE / 4, up, anchor="middle", size=10.5, turned=True)
 

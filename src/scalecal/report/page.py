@@ -33,7 +33,7 @@ from scalecal.evaluation.words import (
     verdict_sentences,
 )
 from scalecal.io.store import check_output_file, write_file, written_by
-from scalecal.io.text import csv_text, estimate_text, is_known, number, percent, points
+from scalecal.io.text import csv_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.checklists import CHECKLISTS, checklist_intro, checklist_rows
@@ -145,54 +145,82 @@ def audit_table(title: str, rows: Sequence[Row], *, agreement: bool) -> View:
 # Clinical numbers
 
 
-def _clinical_view(cell: Row) -> View | None:
-    """What a clinical reviewer looks for first: of all cases, of classes, and of strata of the data."""
-    tables = []
-    for method in cell["shown"]:
-        audit = cell["audits"].get(method)
-        if audit is None:
-            continue
-        rows = [*audit["rows"], *audit["classes"]]
-        if cell["agreement"]:
-            # Votes that made a stratum select on what no model can know.
-            rows = [*audit["rows"][:1], *audit["classes"]]
-        lines = []
-        for row in rows:
-            if is_known(row.get("events")):
-                lines.append(_clinical_line(row, cell))
-        if lines:
-            titles = [COLUMNS[key].title for key in CLINICAL]
-            head = ["", "Events", "Expected", *(title[:1].upper() + title[1:] for title in titles)]
-            tables.append(table(f"Clinical numbers, {method}", head, lines) | {"caption": method})
-    if not tables:
-        return None
-    return {"text": [CLINICAL_NOTE], "tables": tables}
+CLINICAL = (
+    "events",
+    "expected",
+    "oe",
+    "citl",
+    "slope",
+    "ici",
+    "e50",
+    "e90",
+    "emax",
+    "scaled_brier",
+    "auc",
+)
+"""Columns of the clinical table of all cases."""
 
-
-CLINICAL = ("oe", "citl", "slope", "ici", "e50", "e90", "emax", "scaled_brier", "auc")
-"""Columns of the clinical table, after the numbers of events."""
+CLINICAL_PARTS = ("events", "expected", "oe", "citl", "slope", "auc")
+"""Columns of that of classes, and of strata of the data."""
 
 CLINICAL_NOTE = (
     "Estimates with 95 % intervals, which treat groups as independent where there are any. O:E: observed for "
     "each expected event. Calibration in the large: the offset that the log-odds lack, with the slope held "
     "at 1. Calibration slope: below 1, probabilities are too extreme. ICI, E50, E90 and Emax: mean, median, "
-    "90th percentile and maximum of the distance between the flexible curve and the prediction, each with "
-    "its floor, which is what a calibrated model would show."
+    "90th percentile and maximum of the distance between the flexible curve and the prediction; their floor "
+    "is what a calibrated model would show."
 )
 
 
-def _clinical_line(row: Row, cell: Row) -> list[str]:
-    line = [
-        stratum_title(row["name"], cell["agreement"]),
-        number(row["events"]),
-        number(row.get("expected"), 1),
-    ]
-    for key in CLINICAL:
-        text = estimate_text(row, key) or "-"
-        if is_known(row.get(f"{key}_floor")):
-            text += f", floor {number(row[f'{key}_floor'])}"
-        line.append(text)
-    return line
+def _clinical_view(cell: Row) -> View | None:
+    """What a clinical reviewer looks for first: of all cases, of classes, and of strata of the data."""
+    shown = [method for method in cell["shown"] if method in cell["audits"]]
+    whole = [cell["audits"][method]["rows"][0] for method in shown]
+    tables = []
+    if any(is_known(row.get("events")) for row in whole):
+        head = ["All cases"]
+        for method in shown:
+            head += [method, "floor"]
+        lines = []
+        for key in CLINICAL:
+            line = [_title(key)]
+            for row in whole:
+                line += [_clinical_text(row, key), number(row.get(f"{key}_floor"))]
+            lines.append(line)
+        tables.append(table("Clinical numbers of all cases", head, lines))
+    for method in shown:
+        audit = cell["audits"][method]
+        parts = list(audit["classes"])
+        # Votes that made a stratum select on what no model can know.
+        if not cell["agreement"]:
+            parts += audit["rows"][1:]
+        lines = []
+        for row in parts:
+            if is_known(row.get("events")):
+                name = stratum_title(row["name"], cell["agreement"])
+                lines.append([name, *(_clinical_text(row, key) for key in CLINICAL_PARTS)])
+        if lines:
+            head = [method, *map(_title, CLINICAL_PARTS)]
+            tables.append(table(f"Clinical numbers by part, {method}", head, lines))
+    if not tables:
+        return None
+    return {"text": [CLINICAL_NOTE], "tables": tables}
+
+
+def _title(key: str) -> str:
+    title = COLUMNS[key].title
+    return title[:1].upper() + title[1:]
+
+
+def _clinical_text(row: Row, key: str) -> str:
+    if key == "events":
+        return number(row.get(key))
+    if key == "expected":
+        return number(row.get(key), 1)
+    digits = 2
+    if f"{key}_floor" in COLUMNS:
+        digits = 3
+    return interval_text(row, key, digits)
 
 
 # Methods
