@@ -59,6 +59,13 @@ def audit(
     out: Out = None,
     columns: Columns = None,
     group_regex: GroupRegex = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN,...",
+            help="Audit every level of these columns of FILE too, such as site,scanner,sex.",
+        ),
+    ] = None,
     n_raters: NRaters = None,
     positive: Positive = None,
     ties: Ties = None,
@@ -123,11 +130,12 @@ def audit(
     options = given(n_bins=n_bins, n_resamples=n_resamples)
     inputs = [*files, votes]
     if stream:
-        _check_stream(files, group_regex, votes, split, prevalence)
+        _check_stream(files, group_regex, votes, split, prevalence, by)
     else:
         options |= given(seed=seed, prevalence=prevalence)
         reading |= given(votes=votes, split=split, group_regex=group_regex)
         reading["allow_leakage"] = allow_leakage
+        reading["by"] = split_list(",".join(by or ()) or None, "--by") or ()
     if out is not None and stream:
         # A stream writes neither cases nor a page, so those of another command may stay.
         names = (*AUDIT_FILES, "run.json", FACTS)
@@ -160,7 +168,7 @@ def audit(
             result,
             kind="audit",
             command=sys.argv,
-            options={**options, **given(ties=ties, group_regex=group_regex)},
+            options={**options, **given(ties=ties, group_regex=group_regex, by=by)},
             inputs=inputs,
         )
         close_run(out, written, result.facts)
@@ -176,6 +184,7 @@ def _check_stream(
     votes: Path | None,
     split: str | None,
     prevalence: float | None,
+    by: list[str] | None,
 ) -> None:
     """Refuse what a stream cannot do: it keeps counts, and neither cases nor their ids and groups."""
     if len(files) > 1:
@@ -188,6 +197,7 @@ def _check_stream(
         "--votes": (votes, "put the votes into columns of FILE, or leave out --stream"),
         "--split": (split, "put these cases into a file of their own"),
         "--prevalence": (prevalence, "leave out --stream"),
+        "--by": (by and ",".join(by), "it compares levels case by case: leave out --stream"),
     }
     for option, (value, text) in advice.items():
         if value is not None:

@@ -7,7 +7,7 @@ and scores against the readers' votes. `scalecal.evaluation.evaluations` judges 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal import __version__, metrics
-from scalecal.cases import Cases, Factor, Predictions, rows_of
+from scalecal.cases import Cases, Factor, Predictions, check_levels, rows_of
 from scalecal.checks import (
     Float,
     InputError,
@@ -29,6 +29,7 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.evaluation.changes import null_band
+from scalecal.evaluation.levels import check_names, column_facts, level_names, level_notes, level_rows
 from scalecal.evaluation.rows import TESTS, label_sample, score
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws
@@ -72,6 +73,10 @@ class Audit:
         All cases with the weights of their classes; None where they stand for themselves.
     by_votes
         Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
+    levels
+        One dict of numbers per level of the columns in ``cases.by``, as `rows`.
+    by
+        What is said of each column (`scalecal.evaluation.levels.column_facts`); given strata are one.
     nulls
         Of each stratum with a null, the ECEs of a calibrated model, draw by draw: those behind `null`
         and `p_null`.
@@ -89,15 +94,22 @@ class Audit:
     reweighted: Reweighted | None = field(default=None, repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
+    levels: list[dict[str, Any]] = field(default_factory=list)
+    by: list[dict[str, Any]] = field(default_factory=list)
     nulls: dict[str, Float] = field(default_factory=dict, repr=False)
     null_bars: dict[str, Float] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        for row in self.rows:
+        for row in self.all_rows:
             if row["name"] == name:
                 return row
-        known = some_of([row["name"] for row in self.rows])
+        known = some_of([row["name"] for row in self.all_rows])
         raise KeyError(f"no stratum {name!r}. Known: {known}")
+
+    @property
+    def all_rows(self) -> list[dict[str, Any]]:
+        """Rows of ``audit.csv``: `overall`, the strata, and the levels of columns."""
+        return [*self.rows, *self.levels]
 
     @property
     def shown_rows(self) -> list[dict[str, Any]]:
@@ -174,6 +186,7 @@ def cases_of(
     strata: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     split: ArrayLike | None = None,
+    by: Mapping[str, ArrayLike] | None = None,
     **others: Any,
 ) -> Cases:
     """Return arrays, as `audit` takes them, as cases.
@@ -200,6 +213,11 @@ def cases_of(
         factors["strata"] = in_order(_factor(strata, "strata", n))
     if split is not None:
         factors["split"] = _factor(split, "split", n)
+    if by is not None:
+        factors["by"] = {
+            str(name): check_levels(_factor(values, f"by[{name!r}]", n), str(name))
+            for name, values in by.items()
+        }
     classes = tuple(str(c) for c in range(n_classes))
     return Cases(n=n, classes=classes, y=labels, votes=counts, **factors)
 
@@ -307,8 +325,22 @@ def audit_predictions(
         rows, predictions, units, reweighted, options, lambda share: advance(share * third)
     )
     rows = complete_rows(rows)
+    levels = level_rows(predictions, units, reweighted, options)
+    # Corrected among themselves: strata and the whole keep the numbers that they have without levels.
+    levels = complete_rows([rows[0], *levels])[1:]
+    by: list[dict[str, Any]] = []
+    # A stream keeps counts, in which the cases of its levels are not known one by one.
+    if units.times is None:
+        by = column_facts(
+            predictions,
+            units,
+            [*rows, *levels],
+            reweighted=reweighted is not None,
+            n_resamples=n_resamples,
+            seed=seed,
+        )
     meta = _meta(predictions, units) | options
-    notes = [*_notes(predictions, rows, units), *cases.notes]
+    notes = [*_notes(predictions, rows, units), *level_notes(cases), *cases.notes]
     # At the sample's own prevalence nothing is reweighted, and nothing is said of it.
     if reweighted is not None:
         meta["prevalence"] = reweighted.prevalence
@@ -331,6 +363,8 @@ def audit_predictions(
         units,
         reweighted,
         difficulty=difficulty,
+        levels=levels,
+        by=by,
         nulls=nulls,
         null_bars=null_bars,
     )
@@ -358,6 +392,7 @@ def _checked(predictions: Predictions) -> Predictions:
     p = check_probs(own.p)
     if "overall" in cases.stratum_names:
         raise InputError("a stratum may not be called 'overall': that row holds all cases")
+    check_names(level_names(cases), ("overall", *cases.stratum_names))
     if cases.votes is not None:
         check_same_classes(cases.votes, p)
     reader = own.p_reader

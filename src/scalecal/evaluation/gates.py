@@ -20,6 +20,7 @@ from typing import Any
 
 from scalecal.cases import Cases
 from scalecal.checks import InputError, lookup
+from scalecal.evaluation.levels import level_names
 from scalecal.inference.difficulty import DIFFICULTIES
 from scalecal.io.text import some_of
 from scalecal.metrics import COLUMNS
@@ -134,7 +135,7 @@ def check_strata(conditions: Iterable[Condition], cases: Cases) -> None:
         ...
     scalecal.checks.InputError: unknown stratum in the condition 'hard: n < 9': 'hard'. Known: overall
     """
-    names = cases.stratified().stratum_names
+    names = (*cases.stratified().stratum_names, *level_names(cases))
     _check_strata(conditions, names, votes=cases.votes is not None)
 
 
