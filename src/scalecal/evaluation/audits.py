@@ -29,7 +29,13 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.evaluation.changes import null_band
-from scalecal.evaluation.levels import check_names, column_facts, level_names, level_notes, level_rows
+from scalecal.evaluation.levels import (
+    check_names,
+    column_facts,
+    level_names,
+    level_notes,
+    level_rows,
+)
 from scalecal.evaluation.rows import TESTS, label_sample, score
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws

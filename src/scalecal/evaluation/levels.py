@@ -93,11 +93,13 @@ def _present(factor: Factor) -> list[int]:
     return sorted(codes, key=lambda code: _order(factor.names[code]))
 
 
-def _order(name: str) -> tuple[bool, float, str]:
+def _order(name: str) -> tuple[int, float, str]:
+    # "<40" and ">60" are the ends of a scale.
+    end = {"<": -1, ">": 1}.get(name[:1], 0)
     try:
-        return False, float(name), name
+        return end, float(name), name
     except ValueError:
-        return True, 0.0, name
+        return end, np.inf, name
 
 
 def level_rows(
@@ -145,7 +147,11 @@ def analysed_columns(cases: Cases) -> dict[str, Factor]:
     """Columns whose levels are compared: the given strata first, unless votes made them."""
     columns = {}
     # Votes select the cases of a stratum by their outcome, here or where the file was written.
-    if cases.strata is not None and not cases.agreement and not set(cases.strata.names) <= {*STRATA}:
+    if (
+        cases.strata is not None
+        and not cases.agreement
+        and not set(cases.strata.names) <= {*STRATA}
+    ):
         columns["stratum"] = cases.strata
     return columns | dict(cases.by)
 
@@ -183,15 +189,10 @@ def column_facts(
         for own in facts["levels"]:
             row = by_name[row_name(column, own["name"])]
             own["row"] = row["name"]
-            own |= {key: row[key] for key in KEPT if key in row and is_known_or_text(row[key])}
+            own |= {key: row[key] for key in KEPT if key in row}
         out.append(facts)
     _correct(out)
     return out
-
-
-def is_known_or_text(value: Any) -> bool:
-    """Whether a cell of a row says anything."""
-    return isinstance(value, str) or is_known(value)
 
 
 def _one_column(
@@ -293,10 +294,9 @@ def _spreads(
         return {name: {"k": k, "reason": found.reason} for name in ("oe", "slope")}
     q = 1.0 / (1.0 + np.exp(-(a + b * levels.logits_of(p))))
     inflation = levels.inflation_of(y, q, level, k, units.group)
-    expected, variance, claimed = (
-        np.bincount(level, weights, k) for weights in (q, q * (1.0 - q), p)
+    events, expected, variance, claimed = (
+        np.bincount(level, weights, k).astype(np.float64) for weights in (y, q, q * (1.0 - q), p)
     )
-    events = np.bincount(level, y, k)
     values, variances = levels.log_ratios(events, expected, variance, inflation)
     # Against the model itself, not against the common line.
     values = values + np.log(expected / claimed)
@@ -317,7 +317,11 @@ def _spreads(
 
 
 def _as_facts(found: levels.Spread, back: Callable[[float], float]) -> dict[str, Any]:
-    facts: dict[str, Any] = {"k": found.k, "reason": found.reason, "tau": float(np.sqrt(found.tau2))}
+    facts: dict[str, Any] = {
+        "k": found.k,
+        "reason": found.reason,
+        "tau": float(np.sqrt(found.tau2)),
+    }
     for key in ("mean", "low", "high", "new_low", "new_high"):
         value = getattr(found, key)
         facts[key] = nan
@@ -354,7 +358,7 @@ def _calibrators(
 def _tried(
     name: str, z: Float, y: Int, p: Float, inside: Any, units: Units, seed: int
 ) -> dict[str, Any]:
-    """Changes of label NLL on one level: its own calibrator against that of the others, and that against none."""
+    """Changes of label NLL on one level: own calibrator against the others', and theirs against none."""
     here = np.flatnonzero(inside)
     groups = rows_of(units.group, here)
     own_units = units.within(here)

@@ -12,6 +12,7 @@ from typing import Any
 
 from scalecal.evaluation.candidates import NOTHING
 from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, Facts, Row, interval_sign
+from scalecal.evaluation.level_words import level_paragraphs
 from scalecal.io.text import (
     change_text,
     is_known,
@@ -695,6 +696,7 @@ def put_into_words(facts: dict[str, Any]) -> None:
         "votes": votes,
         "calibration": _calibration_paragraph(facts),
     }
+    topics |= level_paragraphs(judged)
     for model, text in difference_sentences(facts).items():
         topics[f"difference of {model}"] = text
     topics |= {

@@ -24,15 +24,26 @@ Hartung (1999), Biometrical Journal 41, 901-916. Higgins, Thompson, Spiegelhalte
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import nan, sqrt
+from math import log, nan, sqrt
 
 import numpy as np
-from scipy.special import chdtrc, erfc, expit, gammainc, gammaincinv, gammaln, stdtrit, xlog1py, xlogy
+from scipy.special import (
+    chdtrc,
+    erfc,
+    expit,
+    gammainc,
+    gammaincinv,
+    gammaln,
+    stdtrit,
+    xlog1py,
+    xlogy,
+)
 
 from scalecal.checks import Float, Int, as_rng
-from scalecal.metrics.arguments import blocks
+from scalecal.metrics.arguments import Sample, blocks
 from scalecal.metrics.grouping import flipped, group_totals, pooled, rank_p, too_few
 from scalecal.metrics.label_scores import EPS
+from scalecal.metrics.significance import cox_line
 
 MIN_EVENTS = 10
 """Expected events of the rarer outcome in a level below which its numbers are those of a small level."""
@@ -57,64 +68,37 @@ def logits_of(p: Float) -> Float:
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
-def fit_line(y: Float, z: Float) -> tuple[float, float]:
-    """Intercept and slope of ``logit q = a + b z`` by Newton's method; NaN where no line is best.
+def line_of(y: Float, p: Float) -> tuple[float, float]:
+    """Intercept and slope of ``logit q = a + b logit p``; NaN where no line is best.
 
-    Where all z are equal the slope is 1.
+    Where all p are equal the slope is 1.
 
     Examples
     --------
-    >>> z = np.array([-1.0, -1.0, 1.0, 1.0, 1.0, -1.0])
-    >>> a, b = fit_line(np.array([0.0, 1.0, 1.0, 1.0, 0.0, 0.0]), z)
-    >>> round(abs(a), 6), round(b, 3)
-    (0.0, 0.693)
+    >>> line_of(np.array([0.0, 1.0, 1.0, 1.0]), np.full(4, 0.5))
+    (1.0986122886681098, 1.0)
     """
     events = float(y.sum())
     if events in (0.0, float(len(y))):
         return nan, nan
-    # About its mean and in units of its spread, z makes the two parameters nearly independent.
-    middle, scale = float(z.mean()), float(z.std())
-    if scale < 1e-9 * max(1.0, abs(middle)):
-        return float(np.log(events / (len(y) - events))) - middle, 1.0
-    x = (z - middle) / scale
-    up, down = x[y > 0], x[y == 0]
-    if down.max() <= up.min() or up.max() <= down.min():
-        return nan, nan
-    line = np.array([np.log(events / (len(y) - events)), 0.0])
-    reached = _likelihood(y, x, line)
-    for _ in range(50):
-        q = expit(line[0] + line[1] * x)
-        residual, w = y - q, q * (1.0 - q)
-        gradient = np.array([residual.sum(), residual @ x])
-        wx = w * x
-        step = np.linalg.solve([[w.sum(), wx.sum()], [wx.sum(), wx @ x]], gradient)
-        promise = float(gradient @ step)
-        if promise < 1e-12 * len(y):
-            break
-        size = 1.0
-        while size > 1e-6 and _likelihood(y, x, line + size * step) < reached:
-            size *= 0.5
-        line = line + size * step
-        reached = _likelihood(y, x, line)
-    slope = float(line[1]) / scale
-    return float(line[0]) - slope * middle, slope
+    line = cox_line(Sample(y, p))
+    if line is not None:
+        return line
+    if p.min() == p.max():
+        return log(events / (len(y) - events)) - float(logits_of(p)[0]), 1.0
+    return nan, nan
 
 
 def slope_of(y: Float, p: Float) -> tuple[float, float]:
     """Slope of a level's own line and its standard error; NaN where there is none."""
-    z = logits_of(p)
-    a, b = fit_line(y, z)
-    if np.isnan(a) or z.min() == z.max():
+    a, b = line_of(y, p)
+    if np.isnan(a) or p.min() == p.max():
         return nan, nan
+    z = logits_of(p)
     q = expit(a + b * z)
     w = q * (1.0 - q)
     middle = float(w @ z / w.sum())
     return b, 1.0 / sqrt(float(w @ (z - middle) ** 2))
-
-
-def _likelihood(y: Float, x: Float, line: Float) -> float:
-    eta = line[0] + line[1] * x
-    return float(y @ eta - np.logaddexp(0.0, eta).sum())
 
 
 # Do levels differ?
@@ -187,7 +171,7 @@ def heterogeneity(
     """
     blank = np.full(n_levels, nan)
     z = logits_of(p)
-    a, b = fit_line(y, z)
+    a, b = line_of(y, p)
     if np.isnan(a):
         reason = "the outcomes are all the same, or p separates them: no common line can be fitted"
         return Heterogeneity(nan, n_levels - 1, nan, blank, blank, blank, reason=reason)
@@ -207,7 +191,7 @@ def heterogeneity(
     information = np.array([[total[0], total[1]], [total[1], total[2]]])
     inverse = np.linalg.pinv(information, hermitian=True)
     # (2, k): what a level's score owes to the line's intercept and slope.
-    owed = inverse @ moments[:, :2].T
+    owed: Float = inverse @ moments[:, :2].T
     covariance = np.diag(moments[:, 0]) - moments[:, :2] @ owed
     variance = np.maximum(np.diag(covariance), 1e-12 * total[0])
     if groups is not None:
@@ -386,7 +370,7 @@ def spread_of(
     unit = root / np.linalg.norm(root)
     keep = np.eye(k) - np.outer(unit, unit)
     # The smallest eigenvalue is the zero of the direction that the mean takes.
-    mu = np.linalg.eigvalsh(keep @ np.diag(weight) @ keep)[1:]
+    mu = np.asarray(np.linalg.eigvalsh(keep @ np.diag(weight) @ keep)[1:], dtype=np.float64)
     rng = as_rng(seed)
     drawn = _between(q, mu, n_draws, rng)
     means, errors = pooled_mean(values, variances, drawn)
