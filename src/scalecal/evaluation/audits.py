@@ -115,6 +115,8 @@ class Audit:
     @property
     def all_rows(self) -> list[dict[str, Any]]:
         """Rows of ``audit.csv``: `overall`, the strata, and the levels of columns."""
+        if not self.levels:
+            return self.rows
         return [*self.rows, *self.levels]
 
     @property

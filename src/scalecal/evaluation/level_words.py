@@ -28,7 +28,7 @@ def short(name: str) -> str:
     Examples
     --------
     >>> short("A"), short("University Hospital of the Northern Region, site 12")
-    ('A', 'University …ion, site 12')
+    ('A', 'University …on, site 12')
     """
     if len(name) <= MAX_LETTERS:
         return name

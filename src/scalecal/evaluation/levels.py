@@ -15,7 +15,7 @@ from math import exp, log, nan
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+from scipy.special import expit, stdtr, stdtrit
 
 from scalecal.calibrators import CALIBRATORS
 from scalecal.calibrators.base import as_logits
@@ -289,18 +289,11 @@ def _spreads(
 ) -> dict[str, dict[str, Any]]:
     """Random effects of O:E, and of the slope over levels with enough events to have one."""
     k = len(about)
-    a, b = found.line
-    if np.isnan(a):
+    if np.isnan(found.line[0]):
         return {name: {"k": k, "reason": found.reason} for name in ("oe", "slope")}
-    q = 1.0 / (1.0 + np.exp(-(a + b * levels.logits_of(p))))
+    q = expit(found.line[0] + found.line[1] * levels.logits_of(p))
     inflation = levels.inflation_of(y, q, level, k, units.group)
-    events, expected, variance, claimed = (
-        np.bincount(level, weights, k).astype(np.float64) for weights in (y, q, q * (1.0 - q), p)
-    )
-    values, variances = levels.log_ratios(events, expected, variance, inflation)
-    # Against the model itself, not against the common line.
-    values = values + np.log(expected / claimed)
-    ratio = levels.spread_of(values, variances, seed=seed)
+    ratio = levels.ratio_spread(y, p, level, k, found.line, inflation=inflation, seed=seed)
     slopes, errors = [], []
     for j, own in enumerate(about):
         if own["small"]:

@@ -232,6 +232,9 @@ def _audit_text(audit: Facts) -> str:
         part = _one_table(audit["difficulty"], (), BY_DIFFICULTY)
         parts.append(f"{_JUDGED[judges]}, by predicted difficulty\n{part}")
     for column in audit.get("by") or ():
+        # Strata stand in the first table.
+        if column["column"] == "stratum":
+            continue
         head, lines = level_table(column, audit["meta"]["event"], whole=False)
         parts.append(f"by {head[0]}\n{lay_out([head, *lines])}")
     return "\n\n".join(parts)

@@ -439,6 +439,31 @@ def log_ratios(
     return values, variances
 
 
+def ratio_spread(
+    y: Float,
+    p: Float,
+    level: Int,
+    n_levels: int,
+    line: tuple[float, float],
+    *,
+    inflation: Float | None = None,
+    n_draws: int = SPREAD_DRAWS,
+    seed: int = 0,
+) -> Spread:
+    """Random effects of log O:E over levels; `line` is the common one, `inflation` that of groups."""
+    q = expit(line[0] + line[1] * logits_of(p))
+    events, expected, variance, claimed = (
+        np.bincount(level, weights, n_levels).astype(np.float64)
+        for weights in (y, q, q * (1.0 - q), p)
+    )
+    if inflation is None:
+        inflation = np.ones(n_levels)
+    values, variances = log_ratios(events, expected, variance, inflation)
+    # O:E is against the model itself, not against the common line.
+    values = values + np.log(expected / claimed)
+    return spread_of(values, variances, n_draws=n_draws, seed=seed)
+
+
 def _binomial(mean: float, variance: float) -> tuple[int, float]:
     """Number of trials and chance of the binomial with this mean and about this variance."""
     spare = max(mean - variance, 1e-6 * mean)
