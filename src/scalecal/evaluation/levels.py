@@ -36,6 +36,9 @@ from scalecal.votes import STRATA
 MAX_LEVELS_TRIED = 20
 """Levels that are tried with a calibrator of their own at most: those of most cases."""
 
+LEVEL_TESTS = ("cox", "consistency")
+"""Calibration tests of a level: those of the verdict. The others would double the time of many levels."""
+
 ODDS_FACTOR = 1.5
 """Odds that are wrong by less than this factor do not matter."""
 
@@ -125,6 +128,7 @@ def level_rows(
                 reader=rows_of(own.p_reader, inside),
                 rho=own.rho,
                 whole=False,
+                tests=LEVEL_TESTS,
                 test=test,
                 **options,
             )
