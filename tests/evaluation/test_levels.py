@@ -14,6 +14,7 @@ from scalecal.cli import app
 from scalecal.evaluation import levels
 from scalecal.evaluation.cells import read_cell
 from scalecal.evaluation.level_words import level_table, short
+from scalecal.inference.levels import heterogeneity
 from scalecal.io import read_common_predictions, read_predictions
 from scalecal.metrics import holm
 
@@ -207,6 +208,24 @@ def test_the_order_of_levels_is_that_of_a_scale():
     names = np.array([">60", "10", "<40", "9", "b"])
     order = sorted(names, key=levels._order)
     assert order == ["<40", "9", "10", "b", ">60"]
+
+
+def test_levels_keep_their_cases_in_any_order():
+    rng = np.random.default_rng(8)
+    p = rng.uniform(0.1, 0.9, 600)
+    dose = rng.choice(["10", "100", "9", ""], 600, p=[0.5, 0.3, 0.15, 0.05])
+    result = audit(rng.random(600) < p, p, by={"dose": dose}, **OPTIONS)
+    found = {}
+    for own in result.by[0]["levels"]:
+        assert own["expected"] == pytest.approx(p[dose == own["name"]].sum())
+        found[own["name"]] = own["n"]
+    assert list(found) == ["9", "10", "100"]
+    # The row overwrites what it repeats; the comparison with the others is by the order alone.
+    known = dose != ""
+    y = result.predictions.y[known].astype(float)
+    order = np.array([["9", "10", "100"].index(name) for name in dose[known]])
+    again = heterogeneity(y, p[known], order, 3)
+    assert [own["z"] for own in result.by[0]["levels"]] == pytest.approx(again.z.tolist())
 
 
 def test_command_folder_and_python_agree(data, made, run):

@@ -185,8 +185,8 @@ def column_facts(
             kept, here = predictions.take(known), units.within(known)
         codes = factor.codes[known]
         order = _present(factor)
-        level = np.searchsorted(np.sort(order), codes)
-        level = np.argsort(np.argsort(order))[level]
+        # Where each code stands in that order.
+        level = np.argsort(order)[np.searchsorted(np.sort(order), codes)]
         names = [factor.names[code] for code in order]
         facts = _one_column(kept, here, level, names, reweighted, n_resamples, seed)
         facts |= {"column": column, "without": len(factor) - len(known)}
