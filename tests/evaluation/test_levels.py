@@ -188,6 +188,22 @@ def test_what_is_refused():
         audit(y, p, strata=["site=A"] * 60, by={"site": ["A"] * 60})
 
 
+@pytest.mark.parametrize("end", [0.0, 1.0])
+def test_levels_of_certain_predictions(end):
+    data = drawn(400, seed=9)
+    certain = (data.site == "D").to_numpy()
+    p, y = data.p.to_numpy().copy(), data.label.to_numpy().copy()
+    p[certain] = end
+    y[certain] = int(end)
+    result = audit(y, p, by={"site": data.site}, **OPTIONS)
+    spread = result.by[0]["spread"]["oe"]
+    assert spread["k"] == 3
+    assert np.isfinite(spread["new_low"])
+    for labels in (np.zeros(400, int), y * 0 + 1):
+        single = audit(labels, p, by={"site": data.site}, **OPTIONS)
+        assert "the same" in single.by[0]["test"]["reason"]
+
+
 def test_one_level_says_so(data):
     result = audit(data.label, data.p, by={"site": ["A"] * len(data)}, **OPTIONS)
     assert "All cases have the same site" in " ".join(result.sentences)

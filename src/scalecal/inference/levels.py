@@ -458,9 +458,13 @@ def ratio_spread(
     )
     if inflation is None:
         inflation = np.ones(n_levels)
-    values, variances = log_ratios(events, expected, variance, inflation)
+    # Where every probability is 0 or 1 a level has no ratio, or one without noise.
+    uncertain = (variance > 1e-6) & (claimed > 1e-6)
+    values, variances = log_ratios(
+        events[uncertain], expected[uncertain], variance[uncertain], inflation[uncertain]
+    )
     # O:E is against the model itself, not against the common line.
-    values = values + np.log(expected / claimed)
+    values = values + np.log(expected[uncertain] / claimed[uncertain])
     return spread_of(values, variances, n_draws=n_draws, seed=seed)
 
 
