@@ -358,7 +358,7 @@ def audit_predictions(
     if p.ndim == 2 and units.times is None:
         classes = _class_rows(cases.classes, y, p, units, options)
     meta = _meta(predictions, units) | options
-    notes = [*_notes(predictions, rows, units), *level_notes(cases), *cases.notes]
+    notes = [*_notes(predictions, rows, units), *cases.notes]
     # At the sample's own prevalence nothing is reweighted, and nothing is said of it.
     if reweighted is not None:
         meta["prevalence"] = reweighted.prevalence
@@ -424,7 +424,7 @@ def _checked(predictions: Predictions) -> Predictions:
     if "overall" in cases.stratum_names:
         raise InputError("a stratum may not be called 'overall': that row holds all cases")
     taken = ["overall", *cases.stratum_names]
-    if p.ndim == 2:
+    if len(cases.classes) > 2:
         taken += [f"class={name}" for name in cases.classes]
     check_names(level_names(cases), taken)
     if cases.votes is not None:
@@ -665,4 +665,4 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         )
     if units.times is None and units.count == MAX_UNITS and n > MAX_UNITS:
         notes.append(f"Intervals pool cases at random into {MAX_UNITS:,} units.")
-    return notes
+    return [*notes, *level_notes(cases)]
