@@ -42,6 +42,18 @@ BY_DIFFICULTY = (
     "vote_rho",
     "p_votes_holm",
 )
+BY_CLASS = (
+    "name",
+    "events",
+    "expected",
+    "oe",
+    "citl",
+    "slope",
+    "ece",
+    "floor",
+    "auc",
+    "p_cox_holm",
+)
 _JUDGED = {
     "p": "reader probability implied by p, compared with votes",
     "p_reader": "p_reader compared with votes",
@@ -224,6 +236,9 @@ def _audit_text(audit: Facts) -> str:
         if row["stratum"] in (rows[0]["name"], rows[-1]["name"]):
             references.append({**row, "name": f"{row['name']} ({row['stratum']})"})
     parts = [_one_table(rows, references, columns_by_labels())]
+    if audit["classes"]:
+        part = _one_table(audit["classes"], (), BY_CLASS)
+        parts.append(f"Each class against the rest\n{part}")
     by_votes = columns_by_votes()
     if shown_columns(rows, by_votes):
         part = _one_table(rows, references, ("name", *by_votes))

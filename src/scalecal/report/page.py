@@ -34,7 +34,7 @@ from scalecal.evaluation.words import (
     verdict_sentences,
 )
 from scalecal.io.store import check_output_file, write_file, written_by
-from scalecal.io.text import csv_text, is_known, number, percent, points
+from scalecal.io.text import csv_text, estimate_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.checklists import CHECKLISTS, checklist_intro, checklist_rows
@@ -142,6 +142,59 @@ def audit_table(title: str, rows: Sequence[Row], *, agreement: bool) -> View:
             shown["debiased_error"] = interval_text(row, "debiased_error", 4)
         out.append(list(shown.values()))
     return table(title, [column.title for column in used], out)
+
+
+# Clinical numbers
+
+
+def _clinical_view(cell: Row) -> View | None:
+    """What a clinical reviewer looks for first: of all cases, of classes, and of strata of the data."""
+    tables = []
+    for method in cell["shown"]:
+        audit = cell["audits"].get(method)
+        if audit is None:
+            continue
+        rows = [*audit["rows"], *audit["classes"]]
+        if cell["agreement"]:
+            # Votes that made a stratum select on what no model can know.
+            rows = [*audit["rows"][:1], *audit["classes"]]
+        lines = []
+        for row in rows:
+            if is_known(row.get("events")):
+                lines.append(_clinical_line(row, cell))
+        if lines:
+            titles = [COLUMNS[key].title for key in CLINICAL]
+            head = ["", "Events", "Expected", *(title[:1].upper() + title[1:] for title in titles)]
+            tables.append(table(f"Clinical numbers, {method}", head, lines) | {"caption": method})
+    if not tables:
+        return None
+    return {"text": [CLINICAL_NOTE], "tables": tables}
+
+
+CLINICAL = ("oe", "citl", "slope", "ici", "e50", "e90", "emax", "scaled_brier", "auc")
+"""Columns of the clinical table, after the numbers of events."""
+
+CLINICAL_NOTE = (
+    "Estimates with 95 % intervals, which treat groups as independent where there are any. O:E: observed for "
+    "each expected event. Calibration in the large: the offset that the log-odds lack, with the slope held "
+    "at 1. Calibration slope: below 1, probabilities are too extreme. ICI, E50, E90 and Emax: mean, median, "
+    "90th percentile and maximum of the distance between the flexible curve and the prediction, each with "
+    "its floor, which is what a calibrated model would show."
+)
+
+
+def _clinical_line(row: Row, cell: Row) -> list[str]:
+    line = [
+        stratum_title(row["name"], cell["agreement"]),
+        number(row["events"]),
+        number(row.get("expected"), 1),
+    ]
+    for key in CLINICAL:
+        text = estimate_text(row, key) or "-"
+        if is_known(row.get(f"{key}_floor")):
+            text += f", floor {number(row[f'{key}_floor'])}"
+        line.append(text)
+    return line
 
 
 # Methods
@@ -301,6 +354,7 @@ def _work_view(cell: Row) -> View:
 
 PANELS = [
     Panel("difficulty", "By difficulty", _difficulty_view, "difficulty.html"),
+    Panel("clinical", "Clinical numbers", _clinical_view),
     Panel("levels", "Sites and levels", _levels_view, "levels.html"),
     Panel("methods", "Methods", _methods_view, "methods.html"),
     Panel("votes", "Votes", _votes_view, "votes.html"),
