@@ -148,7 +148,10 @@ def _served(facts: Row) -> str:
         every = "every level"
         if of["small"]:
             every = "every level with enough events"
-        return f"One calibrator serves {every}: held out level by level, a gain that matters from one of its own is excluded."
+        return (
+            f"One calibrator serves {every}: held out level by level, a gain that matters from one of its "
+            "own is excluded."
+        )
     parts = []
     if of["own"]:
         changes = {own["name"]: own["own"]["own"] for own in facts["levels"] if "own" in own}
