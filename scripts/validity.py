@@ -23,7 +23,7 @@ from scipy.special import expit, logit, ndtri, xlogy
 from scipy.stats import binom
 
 from scalecal import audit, compare_audits, metrics
-from scalecal.inference import curves
+from scalecal.inference import curves, levels
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.units import Units
 from scalecal.metrics import COLUMNS
@@ -38,13 +38,22 @@ Outcome = Mapping[tuple[str, str], bool]
 REJECTED = "Calibrated models that are rejected (level .05)"
 COVERED = "95 % intervals that hold the truth"
 FOUND = "Miscalibrated models that are found (level .05)"
+EQUAL = "Sites that are alike and are called different (level .05)"
+NEW = "95 % prediction intervals that hold a new site"
 
 BY_READER = "votes by difficulty, p_reader"
 FORESEEN = "votes by difficulty, p_split"
 
 CURVE = "Flexible curve: bands and intervals that hold the truth, intervals that start at 0 if calibrated"
 
-LIMITS = {REJECTED: (0.0, 0.07), COVERED: (0.92, 1.0), FOUND: (0.0, 1.0), CURVE: (0.9, 1.0)}
+LIMITS = {
+    REJECTED: (0.0, 0.07),
+    COVERED: (0.92, 1.0),
+    FOUND: (0.0, 1.0),
+    EQUAL: (0.03, 0.07),
+    NEW: (0.92, 1.0),
+    CURVE: (0.9, 1.0),
+}
 """Between which rates a table's numbers must lie, Monte Carlo error apart."""
 
 MIN_FOUND = {
@@ -350,6 +359,66 @@ def paired(panel: Panel) -> Callable[[np.random.Generator], Outcome]:
     return study
 
 
+# Studies of sites
+
+
+SPREADS = (0.0, 0.1, 0.2, 0.4, 0.7)
+"""Standard deviations of the sites' log-odds, beyond what the model knows."""
+
+MIDDLES = {0.3: -1.16, 0.05: -3.55}
+"""Prevalence -> mean logit of cases whose logits have a standard deviation of 1.2."""
+
+
+def alike(count: int, events: int, group_size: int = 1) -> Callable[[np.random.Generator], Outcome]:
+    """Test sites that share one recalibration line, which is not the diagonal: all of them, and one."""
+
+    def study(rng: np.random.Generator) -> Outcome:
+        chance = float(rng.choice(list(MIDDLES)))
+        # Sites are of unequal size.
+        sizes = np.maximum(8, events / chance * np.exp(0.4 * rng.normal(size=count))).astype(int)
+        site = np.repeat(np.arange(count), sizes)
+        z = MIDDLES[chance] + 1.2 * rng.normal(size=len(site))
+        groups, shared = None, 0.0
+        if group_size > 1:
+            own = [rng.integers(max(5, n // group_size), size=n) for n in sizes]
+            groups = np.unique(10_000 * site + np.concatenate(own), return_inverse=True)[1]
+            shared = 0.8 * rng.normal(size=groups.max() + 1)[groups]
+        y = (rng.random(len(z)) < expit(0.3 + 0.8 * z + shared)).astype(float)
+        found = levels.heterogeneity(y, expit(z), site, count, groups=groups, n_resamples=DRAWS)
+        if np.isnan(found.p_value):
+            return {}
+        return {
+            (EQUAL, "all sites"): found.p_value <= LEVEL,
+            (EQUAL, "one site"): found.p_levels[0] <= LEVEL,
+        }
+
+    return study
+
+
+def new_site(
+    count: int, chance: float, sizes: tuple[int, int]
+) -> Callable[[np.random.Generator], Outcome]:
+    """The prediction interval of O:E from so many sites, and a further one."""
+
+    def study(rng: np.random.Generator) -> Outcome:
+        out = {}
+        for spread in SPREADS:
+            site = np.repeat(np.arange(count), rng.integers(sizes[0], sizes[1] + 1, count))
+            z = MIDDLES[chance] + 1.2 * rng.normal(size=len(site))
+            moved = spread * rng.normal(size=count + 1)
+            y = (rng.random(len(z)) < expit(z + moved[site])).astype(float)
+            line = levels.line_of(y, expit(z))
+            if np.isnan(line[0]):
+                continue
+            found = levels.ratio_spread(y, expit(z), site, count, line, n_draws=5000)
+            many = MIDDLES[chance] + 1.2 * ndtri((np.arange(2000) + 0.5) / 2000)
+            truth = np.log(expit(many + moved[-1]).mean() / expit(many).mean())
+            out[NEW, f"spread {spread:g}"] = found.new_low <= truth <= found.new_high
+        return out
+
+    return study
+
+
 WRONG = (lambda z: z / 0.6, lambda z: z - 0.7)
 """Changes of a calibrated model's logits: too extreme, too low."""
 
@@ -450,6 +519,16 @@ def _checks() -> Iterator[tuple[str, Check]]:
         for blind, title in ((False, "difficulty seen"), (True, "blind to difficulty")):
             yield f"{name}, {title}", Check(by_difficulty(Difficulty(LAYOUTS[name], blind)))
 
+    for count in (2, 5, 10, 20):
+        for events in (3, 10, 30):
+            yield f"{count} sites, {events} expected events", Check(alike(count, events), 5 * RUNS)
+        yield f"{count} sites in groups of 5", Check(alike(count, 30, 5), 2 * RUNS)
+    for count in (3, 5, 10, 20):
+        for chance in MIDDLES:
+            for sizes in ((30, 30), (30, 400)):
+                some = " to ".join(str(n) for n in dict.fromkeys(sizes))
+                name = f"{count} sites of {some} cases, prevalence {chance:g}"
+                yield name, Check(new_site(count, chance, sizes), 3 * RUNS)
     for name, sizes in FLEXIBLE.items():
         yield f"{name}, curve, prevalence .4", Check(flexible(Panel(sizes)))
         yield f"{name}, curve, prevalence .05", Check(flexible(Panel(sizes, shift=RARE)))

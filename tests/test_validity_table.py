@@ -19,6 +19,9 @@ QUICK = (
     "16 groups of 60, difficulty seen",
     "977 cases, blind to difficulty",
     "200 cases enriched to half positives",
+    "10 sites, 3 expected events",
+    "10 sites in groups of 5",
+    "10 sites of 30 to 400 cases, prevalence 0.3",
     "98 groups of 10, curve, prevalence .05",
 )
 """Of each kind of check one."""

@@ -16,6 +16,7 @@ GALLERY = (
     "plot_decision_curve",
     "plot_ci_gate",
     "plot_shift",
+    "plot_sites",
     "plot_own_encoder",
     "plot_paper_claims",
 )

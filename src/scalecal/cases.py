@@ -28,6 +28,7 @@ __all__ = [
     "Predictions",
     "Rows",
     "array_hash",
+    "check_levels",
     "leakage_note",
     "left_out_note",
     "rows_of",
@@ -46,7 +47,7 @@ def rows_of(column: NDArray[Any] | None, rows: Rows) -> Any:
 
 def _columns(record: Cases | Answers) -> dict[str, Any]:
     """Columns that a record has, by name."""
-    whole = ("n", "classes", "agreement", "notes", "rho")
+    whole = ("n", "classes", "agreement", "by", "notes", "rho")
     columns = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in whole}
     return {name: values for name, values in columns.items() if values is not None}
 
@@ -95,6 +96,13 @@ class Factor:
         """Return the factor of some cases; it keeps all names."""
         return Factor(self.codes[rows], self.names)
 
+    @classmethod
+    def concat(cls, parts: Sequence[Factor]) -> Factor:
+        """Return the factors of all parts, one after the other."""
+        # Each part numbers its names by itself, so codes are made anew.
+        names = tuple(dict.fromkeys(name for part in parts for name in part.names))
+        return cls.of(np.concatenate([part.values for part in parts]), names)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Cases:
@@ -118,6 +126,8 @@ class Cases:
         Patient, slide, ...: what must not be split and is resampled as a whole.
     strata
         Difficulty strata, easiest first.
+    by
+        Further columns of names whose levels are audited, such as sites and scanners.
     agreement
         Whether the strata were made from these votes (`scalecal.votes.strata`).
     split
@@ -146,12 +156,13 @@ class Cases:
     groups: Factor | None = None
     strata: Factor | None = None
     agreement: bool = False
+    by: Mapping[str, Factor] = field(default_factory=dict)
     split: Factor | None = None
     paths: NDArray[np.str_] | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, values in _columns(self).items():
+        for name, values in {**self.by, **_columns(self)}.items():
             if len(values) != self.n:
                 raise InputError(f"{name} has {len(values)} rows, but there are {self.n} cases")
 
@@ -170,7 +181,8 @@ class Cases:
         # A part of a part must still name the rows of the whole, by which methods are matched.
         if self.ids is None:
             cut["ids"] = index.astype(f"U{len(str(self.n))}")
-        return replace(self, n=len(index), **cut)
+        by = {name: factor.take(index) for name, factor in self.by.items()}
+        return replace(self, n=len(index), by=by, **cut)
 
     @classmethod
     def concat(cls, parts: Sequence[Cases]) -> Cases:
@@ -182,11 +194,14 @@ class Cases:
             if any(column is None for column in columns):
                 joined[name] = None
             elif isinstance(columns[0], Factor):
-                # Each part numbers its names by itself, so codes are made anew.
-                names = tuple(dict.fromkeys(n for column in columns for n in column.names))
-                joined[name] = Factor.of(np.concatenate([c.values for c in columns]), names)
+                joined[name] = Factor.concat(columns)
             else:
                 joined[name] = np.concatenate([np.asarray(column) for column in columns])
+        joined["by"] = {
+            name: Factor.concat([part.by[name] for part in parts])
+            for name in first.by
+            if all(name in part.by for part in parts)
+        }
         notes = tuple(dict.fromkeys(note for part in parts for note in part.notes))
         return replace(first, n=sum(part.n for part in parts), notes=notes, **joined)
 
@@ -346,6 +361,51 @@ class Cases:
         if not kept.any():
             raise InputError(" ".join(["no case has a label or a clear majority.", *self.notes]))
         return self.take(kept).note(left_out_note(int((~kept).sum()), self.n))
+
+
+MAX_LEVELS = 200
+"""Distinct values of a column whose levels are audited, at most."""
+
+MAX_NUMBERS = 20
+"""The same of a column of numbers."""
+
+
+def check_levels(factor: Factor, name: str) -> Factor:
+    """Return a column whose levels can be audited; fail where it has none, or is a measurement.
+
+    Examples
+    --------
+    >>> check_levels(Factor.of([f"{age / 2}" for age in range(90)]), "age")
+    Traceback (most recent call last):
+        ...
+    scalecal.checks.InputError: column 'age' holds 90 different numbers, but only the levels of ...
+    """
+    count = len(factor.names)
+    if not count:
+        raise InputError(f"column {name!r} is empty, so it has no levels that could be audited")
+    advice = (
+        "put it into bands first, such as '<40', '40-60' and '>60', in a column of its own, and name that "
+        "column instead"
+    )
+    if count > MAX_NUMBERS and all(map(_is_number, factor.names)):
+        raise InputError(
+            f"column {name!r} holds {count:,} different numbers, but only the levels of a column of names, "
+            f"or of up to {MAX_NUMBERS} numbers, can be audited: {advice}"
+        )
+    if count > MAX_LEVELS:
+        raise InputError(
+            f"column {name!r} has {count:,} levels, such as {factor.names[0]!r}, at most {MAX_LEVELS} can be "
+            "audited: name a column of fewer, such as a site or a scanner"
+        )
+    return factor
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def left_out_note(left_out: int, n: int) -> str:

@@ -60,6 +60,13 @@ def audit(
     out: Out = None,
     columns: Columns = None,
     group_regex: GroupRegex = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN,...",
+            help="Audit every level of these columns of FILE too, such as site,scanner,sex.",
+        ),
+    ] = None,
     n_raters: NRaters = None,
     positive: Positive = None,
     ties: Ties = None,
@@ -135,11 +142,12 @@ def audit(
     if threshold is not None:
         check_inside(threshold, "--threshold")
     if stream:
-        _check_stream(files, group_regex, votes, split, prevalence, threshold)
+        _check_stream(files, group_regex, votes, split, prevalence, threshold, by)
     else:
         options |= given(seed=seed, prevalence=prevalence)
         reading |= given(votes=votes, split=split, group_regex=group_regex)
         reading["allow_leakage"] = allow_leakage
+        reading["by"] = split_list(",".join(by or ()) or None, "--by") or ()
     if out is not None and stream:
         # A stream writes neither cases nor a page, so those of another command may stay.
         names = (*AUDIT_FILES, "run.json", FACTS)
@@ -174,7 +182,7 @@ def audit(
             result,
             kind="audit",
             command=sys.argv,
-            options={**options, **deciding, **given(ties=ties, group_regex=group_regex)},
+            options={**options, **deciding, **given(ties=ties, group_regex=group_regex, by=by)},
             inputs=inputs,
         )
         close_run(out, written, result.facts)
@@ -191,6 +199,7 @@ def _check_stream(
     split: str | None,
     prevalence: float | None,
     threshold: float | None,
+    by: list[str] | None,
 ) -> None:
     """Refuse what a stream cannot do: it keeps counts, and neither cases nor their ids and groups."""
     if len(files) > 1:
@@ -204,6 +213,7 @@ def _check_stream(
         "--split": (split, "put these cases into a file of their own"),
         "--prevalence": (prevalence, "leave out --stream"),
         "--threshold": (threshold, "leave out --stream"),
+        "--by": (by and ",".join(by), "it compares levels case by case: leave out --stream"),
     }
     for option, (value, text) in advice.items():
         if value is not None:

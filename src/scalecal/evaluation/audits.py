@@ -7,7 +7,7 @@ and scores against the readers' votes. `scalecal.evaluation.evaluations` judges 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
 from scalecal import __version__, metrics
-from scalecal.cases import Cases, Factor, Predictions, rows_of
+from scalecal.cases import Cases, Factor, Predictions, check_levels, rows_of
 from scalecal.checks import (
     Float,
     InputError,
@@ -31,6 +31,13 @@ from scalecal.checks import (
     check_same_length,
 )
 from scalecal.evaluation.changes import null_band
+from scalecal.evaluation.levels import (
+    check_names,
+    column_facts,
+    level_names,
+    level_notes,
+    level_rows,
+)
 from scalecal.evaluation.rows import TESTS, label_sample, score
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.selection import selection_draws
@@ -77,6 +84,10 @@ class Audit:
         All cases with the weights of their classes; None where they stand for themselves.
     by_votes
         Of a stream with `p_reader`: the audit of those probabilities, whose cases are others.
+    levels
+        One dict of numbers per level of the columns in ``cases.by``, as `rows`.
+    by
+        What is said of each column (`scalecal.evaluation.levels.column_facts`); given strata are one.
     nulls
         Of each stratum with a null, the ECEs of a calibrated model, draw by draw: those behind `null`
         and `p_null`.
@@ -94,16 +105,25 @@ class Audit:
     reweighted: Reweighted | None = field(default=None, repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
+    levels: list[dict[str, Any]] = field(default_factory=list)
+    by: list[dict[str, Any]] = field(default_factory=list)
     classes: list[dict[str, Any]] = field(default_factory=list)
     nulls: dict[str, Float] = field(default_factory=dict, repr=False)
     null_bars: dict[str, Float] = field(default_factory=dict, repr=False)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        for row in self.rows:
+        for row in self.all_rows:
             if row["name"] == name:
                 return row
-        known = some_of([row["name"] for row in self.rows])
+        known = some_of([row["name"] for row in self.all_rows])
         raise KeyError(f"no stratum {name!r}. Known: {known}")
+
+    @property
+    def all_rows(self) -> list[dict[str, Any]]:
+        """Rows of ``audit.csv``: `overall`, the strata, and the levels of columns."""
+        if not self.levels:
+            return self.rows
+        return [*self.rows, *self.levels]
 
     @property
     def shown_rows(self) -> list[dict[str, Any]]:
@@ -180,6 +200,7 @@ def cases_of(
     strata: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     split: ArrayLike | None = None,
+    by: Mapping[str, ArrayLike] | None = None,
     **others: Any,
 ) -> Cases:
     """Return arrays, as `audit` takes them, as cases.
@@ -206,6 +227,11 @@ def cases_of(
         factors["strata"] = in_order(_factor(strata, "strata", n))
     if split is not None:
         factors["split"] = _factor(split, "split", n)
+    if by is not None:
+        factors["by"] = {
+            str(name): check_levels(_factor(values, f"by[{name!r}]", n), str(name))
+            for name, values in by.items()
+        }
     classes = tuple(str(c) for c in range(n_classes))
     return Cases(n=n, classes=classes, y=labels, votes=counts, **factors)
 
@@ -314,6 +340,20 @@ def audit_predictions(
         rows, predictions, units, reweighted, options, lambda share: advance(share * third)
     )
     rows = complete_rows(rows)
+    levels = level_rows(predictions, units, reweighted, options)
+    # Corrected among themselves: strata and the whole keep the numbers that they have without levels.
+    levels = complete_rows([rows[0], *levels])[1:]
+    by: list[dict[str, Any]] = []
+    # A stream keeps counts, in which the cases of its levels are not known one by one.
+    if units.times is None:
+        by = column_facts(
+            predictions,
+            units,
+            [*rows, *levels],
+            reweighted=reweighted is not None,
+            n_resamples=n_resamples,
+            seed=seed,
+        )
     classes: list[dict[str, Any]] = []
     if p.ndim == 2 and units.times is None:
         classes = _class_rows(cases.classes, y, p, units, options)
@@ -341,6 +381,8 @@ def audit_predictions(
         units,
         reweighted,
         difficulty=difficulty,
+        levels=levels,
+        by=by,
         classes=classes,
         nulls=nulls,
         null_bars=null_bars,
@@ -381,6 +423,10 @@ def _checked(predictions: Predictions) -> Predictions:
     p = check_probs(own.p)
     if "overall" in cases.stratum_names:
         raise InputError("a stratum may not be called 'overall': that row holds all cases")
+    taken = ["overall", *cases.stratum_names]
+    if len(cases.classes) > 2:
+        taken += [f"class={name}" for name in cases.classes]
+    check_names(level_names(cases), taken)
     if cases.votes is not None:
         check_same_classes(cases.votes, p)
     reader = own.p_reader
@@ -619,4 +665,4 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         )
     if units.times is None and units.count == MAX_UNITS and n > MAX_UNITS:
         notes.append(f"Intervals pool cases at random into {MAX_UNITS:,} units.")
-    return notes
+    return [*notes, *level_notes(cases)]

@@ -28,7 +28,7 @@ from scalecal.checks import (
     rows,
 )
 from scalecal.io.boundary import read_document, reading
-from scalecal.io.input_columns import InputColumn, fields_of
+from scalecal.io.input_columns import LEVELS_OF, InputColumn, fields_of
 from scalecal.io.store import is_own, output_folder, write_file, write_json
 from scalecal.io.tables import read_parquet
 from scalecal.metrics.reweighting import Reweighted
@@ -124,6 +124,8 @@ def _cases_table(cases: Cases) -> pa.Table:
             columns[column.role] = pa.array(factor.values.tolist(), pa.string())
     strata = [""] * cases.n if cases.strata is None else cases.strata.values.tolist()
     columns["stratum"] = pa.array(strata, pa.string())
+    for name, factor in cases.by.items():
+        columns[f"{LEVELS_OF}{name}"] = pa.array(factor.values.tolist(), pa.string())
     if cases.paths is not None:
         columns["path"] = pa.array(cases.paths.tolist(), pa.string())
     return pa.table(columns)
@@ -278,6 +280,7 @@ def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
         y=check_labels(table["label"].to_numpy(), len(classes), "label"),
         votes=votes,
         paths=_strings(table, "path"),
+        by=_read_levels(table),
         **names,
     )
     if strata is None or not (strata != "").any():
@@ -287,6 +290,17 @@ def _read_cases(path: Path, classes: Sequence[str]) -> Cases:
     agreement = default and votes is not None
     agreement = agreement and np.array_equal(factor.codes, stratum_codes(votes))  # type: ignore[arg-type]
     return replace(cases, strata=factor, agreement=agreement)
+
+
+def _read_levels(table: pa.Table) -> dict[str, Factor]:
+    """Columns of a run whose levels are audited."""
+    by = {}
+    for column in table.column_names:
+        if column.startswith(LEVELS_OF):
+            values = _strings(table, column)
+            assert values is not None
+            by[column.removeprefix(LEVELS_OF)] = Factor.of(values)
+    return by
 
 
 def read_cell(folder: str | Path) -> Predictions:
@@ -384,6 +398,8 @@ def predictions_table(
         made = column.field == "strata" and cases.agreement
         if factor is not None and not made:
             table[column.role] = factor.values
+    for name, factor in cases.by.items():
+        table.setdefault(name, factor.values)
     return pd.DataFrame(table)
 
 

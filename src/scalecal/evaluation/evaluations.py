@@ -97,8 +97,13 @@ class Evaluation:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One dict of numbers per stratum; the first is `overall`."""
-        return self.audit.rows
+        """One dict of numbers per stratum, then per level of a column; the first is `overall`."""
+        return self.audit.all_rows
+
+    @property
+    def by(self) -> list[dict[str, Any]]:
+        """What is said of each column whose levels are audited: test, spread, calibrators, levels."""
+        return self.audit.by
 
     @property
     def difficulty(self) -> list[dict[str, Any]]:
@@ -168,7 +173,7 @@ class Evaluation:
         failures = []
         for method, audit in audits.items():
             badge = self.core["audits"][method]["judgement"]["badge"]
-            rows = [*audit.rows, *audit.classes]
+            rows = [*audit.all_rows, *audit.classes]
             for failure in gate_failures(conditions, rows, audit.difficulty, badge=badge):
                 if self.core["kind"] == "files":
                     failure = replace(failure, model=method)
@@ -244,7 +249,8 @@ def extract(core: Facts, method: str, audit: Audit) -> dict[str, Any]:
         found = core["audits"][method]["verdict"]
         sentences = words.verdict_sentences(found, found["answers"])
     return {
-        "strata": audit.rows,
+        "strata": audit.all_rows,
+        "by": audit.by,
         "classes": audit.classes,
         "difficulty": audit.difficulty,
         "references": audit.references,
@@ -267,6 +273,7 @@ def audit_facts(audit: Audit) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "rows": audit.shown_rows,
         "difficulty": audit.difficulty,
+        "by": audit.by,
         "references": [row for row in audit.references if row["stratum"] in shown],
         "classes": audit.classes,
         "judgement": judge(audit.rows, audit.difficulty, audit.classes, **about),
@@ -297,6 +304,7 @@ def audit(
     p_reader: ArrayLike | None = None,
     rho: float = 0.0,
     p_split: ArrayLike | None = None,
+    by: Mapping[str, ArrayLike] | None = None,
     prevalence: float | None = None,
     threshold: float = 0.5,
     n_bins: int = 15,
@@ -329,6 +337,9 @@ def audit(
     p_split
         Predicted difficulty: the probability that a case's readers split, by this model or another, but
         not from these votes. Without it, difficulty is the uncertainty of the predicted vote.
+    by
+        Columns of names whose levels are audited, such as ``{"site": sites, "scanner": scanners}``: each
+        level has a row, ``site=A``; whether levels differ is in `Evaluation.by`.
     prevalence
         Share of positives, of two classes, where the model will be used, if the cases were sampled by
         class (an enriched sample): all numbers then refer to that population, and cases are
@@ -364,6 +375,7 @@ def audit(
         n_raters=n_raters,
         strata=strata,
         groups=groups,
+        by=by,
         probs=p,
     )
     reader = None if p_reader is None else check_probs(p_reader, "p_reader")

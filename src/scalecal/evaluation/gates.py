@@ -21,6 +21,7 @@ from typing import Any
 
 from scalecal.cases import Cases
 from scalecal.checks import InputError, lookup
+from scalecal.evaluation.levels import level_names
 from scalecal.inference.curves import ERRORS
 from scalecal.inference.difficulty import DIFFICULTIES
 from scalecal.io.text import some_of
@@ -167,6 +168,7 @@ def check_strata(conditions: Iterable[Condition], cases: Cases) -> None:
     names = list(cases.stratified().stratum_names)
     if len(cases.classes) > 2:
         names += [f"class={name}" for name in cases.classes]
+    names += level_names(cases)
     _check_strata(conditions, names, votes=cases.votes is not None)
 
 

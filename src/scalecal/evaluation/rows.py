@@ -8,7 +8,7 @@ one probability, votes the same or, where a model gives one, the probability of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import nan
 from typing import Any
 
@@ -218,13 +218,14 @@ def score(
     rho: float = 0.0,
     selected: bool = False,
     whole: bool = True,
+    tests: Sequence[str] = TESTS,
     test: Callable[..., metrics.CalibrationTest] | None = None,
 ) -> dict[str, Any]:
     """All numbers of one stratum that depend on its own cases alone; arguments as `case_sums`.
 
     `selected`: the votes made the stratum. Tests of calibration reject calibrated models there, and
-    are left out. `whole`: these are all cases, and no stratum. `test` makes a test, by its name, of cases
-    with importance weights.
+    are left out. `whole`: these are all cases, and no stratum. `tests` are the names of those made, `test`
+    makes one, by its name, of cases with importance weights.
     """
     w, groups = units.weights, units.group
     about: dict[str, Any] = {
@@ -268,7 +269,7 @@ def score(
         row |= no_curve(SELECTED)
     else:
         row |= curve_row(sample.event.y, sample.event.p, units, seed)
-    for name in TESTS:
+    for name in tests:
         options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
         if name == "consistency":
             options["n_bins"] = n_bins

@@ -13,6 +13,7 @@ from scalecal.evaluation import words
 from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.changes import VotedCurve, changed_metrics, compared_metrics
 from scalecal.evaluation.judging import JUDGES, LEVEL, Facts, Row
+from scalecal.evaluation.level_words import level_table
 from scalecal.io.text import change_text, is_known, number, p_value
 from scalecal.metrics import COLUMNS, METRICS, Column, Metric
 from scalecal.metrics.columns import Listing, chosen
@@ -245,6 +246,12 @@ def _audit_text(audit: Facts) -> str:
     if any(row["n"] for row in audit["difficulty"]):
         part = _one_table(audit["difficulty"], (), BY_DIFFICULTY)
         parts.append(f"{_JUDGED[judges]}, by predicted difficulty\n{part}")
+    for column in audit.get("by") or ():
+        # Strata stand in the first table.
+        if column["column"] == "stratum":
+            continue
+        head, lines = level_table(column, audit["meta"]["event"], whole=False)
+        parts.append(f"by {head[0]}\n{lay_out([head, *lines])}")
     return "\n\n".join(parts)
 
 

@@ -22,6 +22,7 @@ from scalecal.evaluation.judging import (
     Row,
     interval_sign,
 )
+from scalecal.evaluation.level_words import level_paragraphs
 from scalecal.evaluation.sufficiency import POWER
 from scalecal.io.text import (
     change_text,
@@ -877,6 +878,7 @@ def put_into_words(facts: dict[str, Any]) -> None:
         "votes": votes,
         "calibration": _calibration_paragraph(facts),
     }
+    topics |= level_paragraphs(judged)
     for model, text in difference_sentences(facts).items():
         topics[f"difference of {model}"] = text
     topics |= {

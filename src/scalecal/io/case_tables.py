@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scalecal.cases import ALONE, Answers, Cases, Predictions, leakage_note, left_out_note
+from scalecal.cases import (
+    ALONE,
+    Answers,
+    Cases,
+    Factor,
+    Predictions,
+    check_levels,
+    leakage_note,
+    left_out_note,
+)
 from scalecal.checks import (
     ROUNDING,
     SUM_TOLERANCE,
@@ -39,6 +48,7 @@ from scalecal.checks import (
 )
 from scalecal.io.boundary import check_file
 from scalecal.io.input_columns import (
+    LEVELS_OF,
     NamedColumns,
     as_ids,
     as_option,
@@ -576,6 +586,7 @@ def read_predictions(
     seed: int = 0,
     split: str | None = None,
     group_regex: str | None = None,
+    by: Sequence[str] = (),
     allow_leakage: bool = False,
     keep_unlabelled: bool = False,
     classes: Sequence[str] | None = None,
@@ -610,6 +621,8 @@ def read_predictions(
         kept, and a note counts those marked ``"train"``.
     group_regex
         Take groups from the ids by this regular expression (`scalecal.cases.Cases.grouped_by`).
+    by
+        Columns whose levels are audited, such as ``["site", "scanner"]``.
     allow_leakage
         Do not warn of groups with cases in both train and test.
     keep_unlabelled
@@ -640,6 +653,7 @@ def read_predictions(
         seed=seed,
         split=split,
         group_regex=group_regex,
+        by=by,
         allow_leakage=allow_leakage,
         keep_unlabelled=keep_unlabelled,
         expected=classes,
@@ -657,6 +671,7 @@ def read_common_predictions(
     seed: int = 0,
     split: str | None = None,
     group_regex: str | None = None,
+    by: Sequence[str] = (),
     allow_leakage: bool = False,
 ) -> Predictions:
     """Read several models' predictions of the same cases: name of the file -> predictions.
@@ -668,7 +683,7 @@ def read_common_predictions(
     ----------
     paths
         Files as `read_predictions` takes them.
-    votes, columns, positive, n_raters, ties, seed, split, group_regex, allow_leakage
+    votes, columns, positive, n_raters, ties, seed, split, group_regex, by, allow_leakage
         As `read_predictions`.
 
     Examples
@@ -693,6 +708,7 @@ def read_common_predictions(
         seed=seed,
         split=split,
         group_regex=group_regex,
+        by=by,
         allow_leakage=allow_leakage,
     )
 
@@ -708,6 +724,7 @@ def _read_files(
     seed: int,
     split: str | None,
     group_regex: str | None,
+    by: Sequence[str],
     allow_leakage: bool,
     keep_unlabelled: bool = False,
     expected: Sequence[str] | None = None,
@@ -721,11 +738,15 @@ def _read_files(
         # Votes of the second file take the place of any others.
         roles = tuple(role for role in roles if role not in ("votes", "n_raters"))
         allowed = (*allowed, "rater")
-    check_headers(columns, allowed, {name: column_names(file) for name, file in sources.items()})
+    headers = {name: column_names(file) for name, file in sources.items()}
+    check_headers(columns, allowed, headers)
+    check_headers(None, allowed, {name: headers[name] for name in files}, by)
+    # The stratum is audited by its levels wherever there is one.
+    by = [name for name in dict.fromkeys(by) if name != (columns or {}).get("stratum", "stratum")]
     tables = {}
     columns_of = {}
     for name, path in files.items():
-        table = replace(open_columns(path, columns, roles), file=name)
+        table = replace(open_columns(path, columns, roles, by), file=name)
         with table.messages():
             if len(files) > 1:
                 table.need("id", "by which several files are joined")
@@ -766,6 +787,7 @@ def _read_files(
         cases = without_empty_columns(cases)
         if group_regex is not None:
             cases = cases.grouped_by(group_regex)
+        cases = replace(cases, by=_levels_in(table, by))
         cases = replace(cases, notes=(*notes, *case_reader.notes, *cases.notes))
         by_method = {}
         for name, answer in answers.items():
@@ -782,6 +804,17 @@ def _read_files(
             allow_leakage=allow_leakage,
             keep_unlabelled=keep_unlabelled,
         )
+
+
+def _levels_in(table: NamedColumns, by: Sequence[str]) -> dict[str, Factor]:
+    """Columns of a table whose levels are audited."""
+    found = {}
+    for name in by:
+        factor = table.factor(f"{LEVELS_OF}{name}")
+        if factor is None:
+            factor = Factor(np.zeros(0, dtype=np.int64), ())
+        found[name] = check_levels(factor, name)
+    return found
 
 
 class PredictionFile:
@@ -937,6 +970,7 @@ def _overlay(tables: Mapping[str, NamedColumns]) -> tuple[NamedColumns, list[str
     parts: dict[str, Any] = {"id": first.table.column("id")}
     columns = dict.fromkeys(c for table in tables.values() for c in table.table.column_names)
     names = [column.role for column in fields_of("names")]
+    names += [column for column in columns if column.startswith(LEVELS_OF)]
     for role in ("label", "votes", "n_raters", *names):
         for part in columns:
             if not plays(role, role, part):
@@ -960,6 +994,8 @@ def _overlay(tables: Mapping[str, NamedColumns]) -> tuple[NamedColumns, list[str
     header = dict.fromkeys((*parts, *(c for table in tables.values() for c in table.header)))
     file = " and ".join(tables)
     table = NamedColumns(pa.table(parts), file, tuple(header), word="common case", first=1)
+    levels = {part: part.removeprefix(LEVELS_OF) for part in parts if part.startswith(LEVELS_OF)}
+    table = replace(table, names={**table.names, **levels})
     return table, notes
 
 

@@ -268,7 +268,8 @@ def plays(role: str, name: str, column: str) -> bool:
         return True
     if role == "X":
         return column.startswith(name) and column[len(name) :].isdigit()
-    if not INPUT_COLUMNS[role].per_class or not column.startswith(f"{name}_"):
+    record = INPUT_COLUMNS.get(role)
+    if record is None or not record.per_class or not column.startswith(f"{name}_"):
         return False
     # A reader's probability is not that of a class called "reader"; `p_votes_<k>`, as `scalecal predict`
     # writes them, are of a panel's votes.
@@ -601,7 +602,9 @@ class NamedColumns:
         check_limit(longest, "characters", f"column {column!r}: the length of a name")
         if any(name.endswith("\0") for name in names):  # numpy would drop the byte
             raise InputError(f"column {column!r} must hold names, got one that ends in a zero byte")
-        what = INPUT_COLUMNS[role].limit
+        what = ""
+        if role in INPUT_COLUMNS:
+            what = INPUT_COLUMNS[role].limit
         if what:
             check_limit(len(names), what, f"column {column!r}: the number of {what}")
         place = {name: code for code, name in enumerate(names)}
@@ -627,6 +630,7 @@ def check_headers(
     columns: Mapping[str, str] | None,
     roles: tuple[str, ...],
     headers: Mapping[str, Iterable[str]],
+    by: Sequence[str] = (),
 ) -> None:
     """Fail unless each column that the caller named is in one of these headers, by file.
 
@@ -639,19 +643,35 @@ def check_headers(
         if not any(plays(role, name, column) for column in known):
             with found.messages():
                 raise found.missing(name, f"named as the {role} column")
+    for name in by:
+        if name not in known:
+            with found.messages():
+                raise found.missing(name, "whose levels were to be audited, by --by")
+
+
+LEVELS_OF = "levels of "
+"""What stands before a column's name where its levels are audited, as if it were a role of its own."""
 
 
 def open_columns(
-    path: str | Path, columns: Mapping[str, str] | None, roles: tuple[str, ...]
+    path: str | Path,
+    columns: Mapping[str, str] | None,
+    roles: tuple[str, ...],
+    by: Sequence[str] = (),
 ) -> NamedColumns:
-    """Read those columns of a table file that play one of `roles`.
+    """Read those columns of a table file that play one of `roles`, and those named in `by`.
 
     `columns` maps a role to the name of its column; a role that is not there, or whose column is not
     in this file, goes by its usual name (see `scalecal.io.input_columns`).
     """
     empty, wanted = _name_columns(path, columns, roles)
+    levels = {f"{LEVELS_OF}{name}": name for name in by if name in empty.header}
+    empty, wanted = replace(empty, names={**empty.names, **levels}), {**wanted, **levels}
     keep = frozenset(wanted.values()).__contains__
     text, factors = _of_kind("id", wanted), _of_kind("names", wanted)
+    # A column may be read as what it is for another role too: levels are made of that.
+    kept = _of_kind("numbers", wanted) | text
+    factors |= set(levels.values()) - kept
     table = read_arrow(path, text=text, factors=factors, keep=keep)
     return replace(empty, table=_by_role(table, wanted))
 

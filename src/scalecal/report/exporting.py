@@ -12,6 +12,7 @@ from scalecal.evaluation.texts import mean_results
 from scalecal.io.store import output_folder, write_text
 from scalecal.io.text import csv_text, latex_text, markdown_text
 from scalecal.report import figures, page
+from scalecal.report.forest import level_forests
 from scalecal.report.svg import Drawing
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def draw_all(facts: Row) -> dict[str, Drawing]:
         if cell["voted"]:
             drawn += figures.voted_plots(cell)
         drawn += [*figures.forests(cell), figures.ece_strips(cell)]
+        drawn += level_forests(cell)
         drawn += figures.referrals(cell) + figures.decisions(cell)
         # A panel without a template of its own says itself which figures it has.
         for panel in page.PANELS:
@@ -136,6 +138,7 @@ def _cell_tables(cell: Row) -> dict[str, list[dict[str, Any]]]:
         "methods": [_without(row, "changes") for row in cell["rows"]],
         "changes": changes,
         "audit": cell["audits"][cell["judged"]]["rows"],
+        "levels": _level_rows(cell["audits"][cell["judged"]]),
         "softening": [{"method": name, **line} for name, line in cell["softening"].items()],
         "referral": referral,
         "decision": decision,
@@ -144,6 +147,21 @@ def _cell_tables(cell: Row) -> dict[str, list[dict[str, Any]]]:
         "voted": [*map(_flat_changes, voted)],
         "kappa": [*map(_flat_changes, cell["kappa_sensitivity"] or ())],
     }
+
+
+def _level_rows(audit: Row) -> list[dict[str, Any]]:
+    """The levels of every column, with the changes that calibrators make there in columns of their own."""
+    out = []
+    for facts in audit.get("by") or ():
+        for level in facts["levels"]:
+            line = {"column": facts["column"], "level": level["name"]}
+            line |= _without(level, "name", "row", "own")
+            for name in ("common", "own"):
+                change = level.get("own", {}).get(name, {})
+                for key in ("change", "low", "high"):
+                    line[f"{name}_nll_{key}"] = change.get(key)
+            out.append(line)
+    return out
 
 
 def _without(row: Row, *keys: str) -> dict[str, Any]:

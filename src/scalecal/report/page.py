@@ -24,6 +24,7 @@ from scalecal.checks import InputError, lookup
 from scalecal.datasets.image_sources import IMAGE_FORMATS
 from scalecal.evaluation import texts
 from scalecal.evaluation.folder import first_panels, report_facts
+from scalecal.evaluation.level_words import level_alerts, level_paragraphs, level_table
 from scalecal.evaluation.words import (
     AGREEMENT,
     judge_of,
@@ -38,6 +39,7 @@ from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.checklists import CHECKLISTS, checklist_intro, checklist_rows
 from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum_title
+from scalecal.report.forest import level_forests
 from scalecal.report.svg import Drawing
 
 if TYPE_CHECKING:
@@ -257,6 +259,32 @@ def _votes_view(cell: Row) -> View | None:
     }
 
 
+# Levels
+
+
+def _levels_view(cell: Row) -> View | None:
+    """The levels of columns such as site: what is said of each column, its forest plot and its table."""
+    audit = cell["audits"][cell["judged"]]
+    if not audit.get("by"):
+        return None
+    event, drawn = audit["meta"]["event"], level_forests(cell)
+    columns = []
+    for facts in audit["by"]:
+        head, lines = level_table(facts, event)
+        more = ""
+        if len(lines) < facts["k"]:
+            more = f"Of {facts['k']:,} levels the {len(lines)} of most cases; audit.csv has all."
+        columns.append(
+            {
+                "text": cell["paragraphs"].get(f"by {facts['column']}", ""),
+                "figures": [figure for figure in drawn if figure.facts is facts],
+                "table": table(f"The levels of {head[0]} in numbers", head, lines),
+                "more": more,
+            }
+        )
+    return {"columns": columns}
+
+
 # Cases
 
 
@@ -355,6 +383,7 @@ def _work_view(cell: Row) -> View:
 PANELS = [
     Panel("difficulty", "By difficulty", _difficulty_view, "difficulty.html"),
     Panel("clinical", "Clinical numbers", _clinical_view),
+    Panel("levels", "Sites and levels", _levels_view, "levels.html"),
     Panel("methods", "Methods", _methods_view, "methods.html"),
     Panel("votes", "Votes", _votes_view, "votes.html"),
     Panel("cases", "Cases", _cases_view, "cases.html"),
@@ -404,6 +433,7 @@ def page_view(facts: Row, cells: Sequence[Row], checklist: str | None = None) ->
         "first": _first(every, cells),
         "other_verdicts": other_verdicts(every[0]),
         "paragraphs": _paragraphs(every[0]),
+        "alerts": level_alerts(every[0]["audits"][every[0]["judged"]]),
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts) for cell in every],
         "scores": [COLUMNS[key] for key in texts.listed_metrics("everywhere")],
@@ -428,8 +458,9 @@ def _sides(cells: Sequence[Row]) -> dict[str, str]:
 
 
 def _paragraphs(cell: Row) -> list[str]:
-    """What is said of a model beside its verdict; the section on votes has sentences of its own."""
-    return [text for topic, text in cell["paragraphs"].items() if topic not in ("voted", "kappa")]
+    """What is said of a model beside its verdict; sections on votes and levels have their own sentences."""
+    elsewhere = ("voted", "kappa", *level_paragraphs(cell["audits"][cell["judged"]]))
+    return [text for topic, text in cell["paragraphs"].items() if topic not in elsewhere]
 
 
 def _subtitle(cells: Sequence[Row]) -> str:

@@ -1,0 +1,216 @@
+"""What is said of the levels of columns such as site and scanner: one paragraph a column, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scalecal.evaluation.judging import LEVEL, Facts, Row
+from scalecal.inference.levels import MIN_EVENTS
+from scalecal.io.text import change_text, is_known, listed, number, p_text, p_value, some_of
+
+MAX_SHOWN = 20
+"""Levels that a table or figure shows: those of most cases."""
+
+MAX_LETTERS = 24
+"""Letters of a level's name that a sentence has."""
+
+MAX_NAMED = 6
+"""Levels that a sentence names."""
+
+SERVED = {"common": "common", "own": "own", "unclear": "unclear", "small": "few events"}
+"""Which calibrator serves a level -> how a table says it."""
+
+
+def short(name: str) -> str:
+    """Return a name that fits into a sentence.
+
+    Examples
+    --------
+    >>> short("A"), short("University Hospital of the Northern Region, site 12")
+    ('A', 'University …on, site 12')
+    """
+    if len(name) <= MAX_LETTERS:
+        return name
+    half = MAX_LETTERS // 2
+    return f"{name[: half - 1]}…{name[1 - half :]}"
+
+
+def level_paragraphs(audit: Facts) -> dict[str, str]:
+    """A paragraph for each column: topic -> text."""
+    event = audit["meta"]["event"]
+    return {f"by {facts['column']}": _paragraph(facts, event) for facts in audit.get("by") or ()}
+
+
+def level_alerts(audit: Facts) -> list[str]:
+    """What a first screen says of columns whose levels differ: nothing of the others."""
+    alerts = []
+    for facts in audit.get("by") or ():
+        p = facts["test"]["p"]
+        if is_known(p) and (p < LEVEL or facts["stand_out"]):
+            texts = (_differences(facts, audit["meta"]["event"]), _standing_out(facts))
+            alerts.append(" ".join(filter(None, texts)))
+    return alerts
+
+
+def _paragraph(facts: Row, event: str) -> str:
+    parts = [_differences(facts, event), _standing_out(facts), _new_level(facts, event)]
+    parts += [_served(facts), _small(facts)]
+    return " ".join(filter(None, parts))
+
+
+def ratio_name(event: str) -> str:
+    """What observed over expected is called, by the event that is counted."""
+    if event == "positive class":
+        return "O:E"
+    return "O:E of correct predictions"
+
+
+def interval(row: Mapping[str, Any], key: str, digits: int = 2) -> str:
+    """A number with its interval, where it has one.
+
+    Examples
+    --------
+    >>> interval({"oe": 1.2, "oe_low": 1.0, "oe_high": 1.44}, "oe")
+    '1.20 [1.00, 1.44]'
+    """
+    text = number(row.get(key), digits)
+    if is_known(row.get(f"{key}_low")):
+        text += f" [{number(row[f'{key}_low'], digits)}, {number(row[f'{key}_high'], digits)}]"
+    return text
+
+
+def _named(levels: Sequence[str]) -> str:
+    names = [short(name) for name in levels]
+    if len(names) > MAX_NAMED:
+        return some_of(names, MAX_NAMED)
+    return listed(names)
+
+
+def _differences(facts: Row, event: str) -> str:
+    """Whether levels differ, and how far O:E reaches, with the intervals of the ends."""
+    column, test = short(facts["column"]), facts["test"]
+    if facts["k"] < 2:
+        return f"All cases have the same {column}, so nothing is compared."
+    reach = _reach(facts, event)
+    if not is_known(test["p"]):
+        return f"Whether calibration differs by {column} cannot be tested: {test['reason']}{reach}."
+    if test["p"] < LEVEL:
+        return f"Calibration differs by {column} ({p_text(test['p'])}){reach}."
+    return (
+        f"No difference in calibration between the {facts['k']} levels of {column} is found "
+        f"({p_text(test['p'])}){reach}."
+    )
+
+
+def _reach(facts: Row, event: str) -> str:
+    known = [own for own in facts["levels"] if is_known(own.get("oe_low")) and not own["small"]]
+    if len(known) < 2:
+        return ""
+    known.sort(key=lambda own: float(own["oe"]))
+    ends = [f"{interval(own, 'oe')} ({short(own['name'])})" for own in (known[0], known[-1])]
+    return f": {ratio_name(event)} from {' to '.join(ends)}"
+
+
+def _standing_out(facts: Row) -> str:
+    """Which levels differ from the others, by the tests that were corrected."""
+    named = facts["stand_out"]
+    if facts["k"] < 2 or not is_known(facts["test"]["p"]):
+        return ""
+    corrected = "after correction for all levels of all columns (Holm)"
+    if not named:
+        if facts["test"]["p"] < LEVEL:
+            return f"No single level stands out {corrected}."
+        return ""
+    if facts["k"] == 2:
+        return f"{_named(named)} differ {corrected}."
+    verb = "differs" if len(named) == 1 else "differ"
+    return f"{_named(named)} {verb} from the other levels {corrected}."
+
+
+def _new_level(facts: Row, event: str) -> str:
+    spread = facts["spread"]["oe"]
+    if not is_known(spread.get("new_low")):
+        return ""
+    return (
+        f"For a further level of {short(facts['column'])}, from the same population as these {facts['k']}, "
+        f"{ratio_name(event)} is expected between {number(spread['new_low'], 2)} and "
+        f"{number(spread['new_high'], 2)} (95 % prediction interval)."
+    )
+
+
+def _served(facts: Row) -> str:
+    """Does one calibrator serve all levels, or which needs its own?"""
+    of = facts["calibrators"]
+    if of["reason"] or facts["k"] < 2:
+        return ""
+    if of["common"] and not of["own"] and not of["unclear"]:
+        every = "every level"
+        if of["small"]:
+            every = "every level with enough events"
+        return (
+            f"One calibrator serves {every}: held out level by level, a gain that matters from one of its "
+            "own is excluded."
+        )
+    parts = []
+    if of["own"]:
+        changes = {own["name"]: own["own"]["own"] for own in facts["levels"] if "own" in own}
+        gains = []
+        for name in of["own"][:MAX_NAMED]:
+            change = {**changes[name], "difference": changes[name]["change"]}
+            gains.append(f"{short(name)} (label NLL {change_text(change)})")
+        verb = (
+            "needs a calibrator of its own" if len(of["own"]) == 1 else "need their own calibrators"
+        )
+        others = len(of["own"]) - len(gains)
+        more = ""
+        if others:
+            more = f" and {others} others"
+        parts.append(f"{listed(gains)}{more} {verb}")
+    if of["common"]:
+        parts.append(f"a calibrator fitted to the other levels serves {_named(of['common'])}")
+    if of["unclear"]:
+        parts.append(f"for {_named(of['unclear'])} this cannot be said with these cases")
+    if not parts:
+        return ""
+    return f"Held out level by level, {'; '.join(parts)}."
+
+
+def _small(facts: Row) -> str:
+    small = facts["calibrators"].get("small") or []
+    if not small or facts["k"] < 2:
+        return ""
+    verb = "is" if len(small) == 1 else "are"
+    return f"{_named(small)} {verb} small (fewer than {MIN_EVENTS} events or non-events)."
+
+
+def shown_levels(facts: Row) -> list[Row]:
+    """Levels that a table or figure shows, in the order of the column."""
+    largest = sorted(facts["levels"], key=lambda own: -own["n"])[:MAX_SHOWN]
+    kept = {own["name"] for own in largest}
+    return [own for own in facts["levels"] if own["name"] in kept]
+
+
+def level_table(facts: Row, event: str, *, whole: bool = True) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of a column's table; without `whole` what a terminal has room for."""
+    levels = shown_levels(facts)
+    head = [short(facts["column"]), "n"]
+    grouped = any(own.get("n_groups") for own in levels)
+    if grouped:
+        head.append("groups")
+    head += ["events", f"{ratio_name(event)} [95 %]"]
+    if whole:
+        head += ["slope [95 %]", "gap [95 %]"]
+    head += ["ECE (floor)", "p, others", "calibrator"]
+    lines = []
+    for own in levels:
+        line = [short(own["name"]), number(own["n"])]
+        if grouped:
+            line.append(number(own.get("n_groups")))
+        line += [number(int(own["events"])), interval(own, "oe")]
+        if whole:
+            line += [interval(own, "slope"), interval(own, "gap", 3)]
+        line.append(f"{number(own['ece'])} ({number(own['floor'])})")
+        line += [p_value(own["p_others_holm"]), SERVED[own["serves"]]]
+        lines.append(line)
+    return head, lines
