@@ -42,6 +42,8 @@ def judge(
     agreement: bool,
     foreseen: bool = False,
     reader: bool = False,
+    estimation_error: float = 0.0,
+    unproven: bool = False,
 ) -> dict[str, Any]:
     """Judge an audit's rows (the first is `overall`).
 
@@ -55,6 +57,11 @@ def judge(
         Whether difficulty is predicted by more than the probability that is judged.
     reader
         Whether votes judge a probability of their own.
+    estimation_error
+        Squared estimation error of a calibrator that was fitted to these cases
+        (`scalecal.evaluation.estimation_error`); NaN where it is unknown.
+    unproven
+        Whether the calibrator could have memorised these cases: only others can show that it is good.
 
     Returns
     -------
@@ -64,7 +71,7 @@ def judge(
         together fail) and ``kind`` (which way); ``parts`` (strata that are tested: name, kind, n, p, high,
         whether each failed); ``failing`` (names of all that failed); ``reader`` (whether only votes on a
         reader's probability fail); ``hint`` (a sign of an error that may be chance); ``small`` (an error
-        is proved that does not matter).
+        is proved that does not matter); ``unproven`` (as given).
 
     Examples
     --------
@@ -74,7 +81,7 @@ def judge(
     >>> found["badge"], round(found["error_high"], 3)
     ('good', 0.063)
     """
-    whole = _whole(rows[0])
+    whole = _whole(rows[0], estimation_error)
     parts = _parts(rows, difficulty, agreement)
     judged = [part for part in parts if isfinite(part["p"])]
     least = min((part["p"] for part in judged), default=nan)
@@ -92,7 +99,7 @@ def judge(
     small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
     if wrong and not small:
         badge = "attention"
-    elif bounded and not hint:
+    elif bounded and not hint and not unproven:
         badge = "good"
     else:
         badge = "inconclusive"
@@ -109,6 +116,7 @@ def judge(
         "reader": reader and any(part["kind"] == "votes" for part in failing),
         "hint": hint,
         "small": small,
+        "unproven": unproven,
     }
 
 
@@ -159,15 +167,19 @@ def interval_sign(row: Row, name: str) -> int:
     return int(low > 0.0) - int(high < 0.0)
 
 
-def _whole(row: Row) -> dict[str, Any]:
-    """Test and typical error of all cases: the root of the debiased squared error, and of its upper end."""
+def _whole(row: Row, estimation_error: float = 0.0) -> dict[str, Any]:
+    """Test and typical error of all cases: the root of the debiased squared error, and of its upper end.
+
+    Cross-fitted answers hide the estimation error of the calibrator that is kept, which adds to that end.
+    """
     error, high = (row.get(f"debiased_error{end}", nan) for end in ("", "_high"))
     units = row.get("n_groups") or row["n"]
     out = {"name": "overall", "p": overall_p(row), "error": nan, "high": nan}
     if isfinite(error):
         out["error"] = sqrt(max(error, 0.0))
-    if isfinite(high):
-        out["high"] = min(1.0, max(sqrt(max(high, 0.0)), _least(units)))
+    if isfinite(high) and isfinite(estimation_error):
+        squared = max(high, 0.0) + estimation_error
+        out["high"] = min(1.0, max(sqrt(squared), _least(units)))
     return out
 
 

@@ -125,7 +125,15 @@ def _headline(audit: Facts) -> str:
             "There are signs of an error, but they do not remain significant after correction for multiple "
             "tests."
         )
+    if judged["unproven"]:
+        return f"No error was found, but {_UNPROVEN}."
     return f"Too few cases for a verdict: no error was found, but {_possible(audit)}."
+
+
+_UNPROVEN = (
+    "a calibrator of this kind can memorise the cases it was fitted to: apply it to other labelled cases "
+    "(--apply) for a verdict"
+)
 
 
 def _averages(row: Row) -> str:
@@ -289,6 +297,8 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
             text += ". Tests find an error, but it is too small to matter"
     elif not is_known(judged["p"]):
         heading = "No verdict"
+    elif judged["unproven"]:
+        heading = "Unproven"
     else:
         heading = "Unclear" if judged["hint"] else "Too few cases"
     return {"question": "Is it calibrated?", "heading": heading, "text": f"{text}."}
