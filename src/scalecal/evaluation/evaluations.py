@@ -31,6 +31,7 @@ from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
 from scalecal.metrics.arguments import as_table
 from scalecal.probes.methods import METHODS
+from scalecal.votes import without_ties
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,11 +256,15 @@ def audit_facts(audit: Audit, calibration: Facts | None = None) -> dict[str, Any
     error of its own.
     """
     shown = {"overall", *audit.shown_strata}
-    about = {
+    about: dict[str, Any] = {
         "agreement": audit.meta["strata"] == "agreement",
         "foreseen": audit.predictions.only.p_split is not None,
         "reader": audit.meta.get("votes_judge") == "p_reader",
+        "untied": 0,
     }
+    votes = audit.predictions.cases.votes
+    if votes is not None:
+        about["untied"] = without_ties(votes, sample_weight=audit.units.times)
     facts: dict[str, Any] = {
         "rows": audit.shown_rows,
         "difficulty": audit.difficulty,

@@ -44,6 +44,7 @@ def judge(
     reader: bool = False,
     estimation_error: float = 0.0,
     unproven: bool = False,
+    untied: int = 0,
 ) -> dict[str, Any]:
     """Judge an audit's rows (the first is `overall`).
 
@@ -62,6 +63,9 @@ def judge(
         (`scalecal.evaluation.estimation_error`); NaN where it is unknown.
     unproven
         Whether the calibrator could have memorised these cases: only others can show that it is good.
+    untied
+        Cases of even panels from which tied ones were left out (`scalecal.votes.without_ties`): their labels
+        answer another question than `p`, and there is no verdict.
 
     Returns
     -------
@@ -71,7 +75,8 @@ def judge(
         together fail) and ``kind`` (which way); ``parts`` (strata that are tested: name, kind, n, p, high,
         whether each failed); ``failing`` (names of all that failed); ``reader`` (whether only votes on a
         reader's probability fail); ``hint`` (a sign of an error that may be chance); ``small`` (an error
-        is proved that does not matter); ``unproven`` (as given).
+        is proved that does not matter); ``unproven`` and ``untied``
+        (as given).
 
     Examples
     --------
@@ -97,7 +102,9 @@ def judge(
     bounded = hardest_known and all(t["high"] <= LIMIT for t in (whole, *judged))
     hint = not wrong and (whole["p"] < LEVEL or least < LEVEL)
     small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
-    if wrong and not small:
+    if untied:
+        badge = "inconclusive"
+    elif wrong and not small:
         badge = "attention"
     elif bounded and not hint and not unproven:
         badge = "good"
@@ -117,6 +124,7 @@ def judge(
         "hint": hint,
         "small": small,
         "unproven": unproven,
+        "untied": untied,
     }
 
 

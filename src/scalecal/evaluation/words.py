@@ -111,6 +111,8 @@ def _row_of(audit: Facts, part: Row) -> Row:
 
 def _headline(audit: Facts) -> str:
     judged, row = audit["judgement"], audit["rows"][0]
+    if judged["untied"]:
+        return f"There is no verdict: {_untied(judged['untied'])}."
     if judged["badge"] == "attention":
         if judged["overall"]:
             return f"{_error(audit)}."
@@ -134,6 +136,15 @@ _UNPROVEN = (
     "a calibrator of this kind can memorise the cases it was fitted to: apply it to other labelled cases "
     "(--apply) for a verdict"
 )
+
+
+def _untied(n: int) -> str:
+    """Why cases without ties allow no verdict, as a clause."""
+    return (
+        f"none of {_counted(n, 'case')} of even panels is tied, so tied cases were left out, and the labels show "
+        "the probability given that readers were not tied, which p is not. Keep the tied cases, and say what a "
+        "tie means (--ties random, first or last)"
+    )
 
 
 def _averages(row: Row) -> str:
@@ -296,6 +307,8 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
         if judged["small"]:
             text += ". Tests find an error, but it is too small to matter"
     elif not is_known(judged["p"]):
+        heading = "No verdict"
+    elif judged["untied"]:
         heading = "No verdict"
     elif judged["unproven"]:
         heading = "Unproven"
@@ -469,6 +482,10 @@ def _undecided(audit: Facts) -> tuple[str, str]:
     if (row.get("n_groups") or MIN_GROUPS) < MIN_GROUPS:
         needed = f"Cases of at least {MIN_GROUPS} groups (patients, slides) are needed"
         return "Collect more groups", f"{needed} for a verdict."
+    if audit["judgement"]["untied"]:
+        return "Keep the tied cases", "Audit all cases, with a label for those on which readers are tied."
+    if audit["judgement"]["unproven"]:
+        return "Try it on other cases", "Apply the calibrator to labelled cases that it was not fitted to."
     return "Collect more cases", more_cases(row["n"], audit["judgement"]["error_high"])
 
 
@@ -528,6 +545,8 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
     if gains is not None and judges.get("votes_judge") == "p_reader":
         text += f" For p_reader, {_gain(gains)}."
     after = facts["audits"][facts["judged"]]["judgement"]
+    if after["untied"]:
+        text += " The recalibrated probabilities are of labels on which readers are not tied."
     if after["reader"] and not after["overall"]:
         text += f" {_READER_ERROR}"
     elif after["badge"] == "attention":
@@ -743,9 +762,18 @@ def other_verdicts(facts: Facts) -> list[str]:
 def _calibration_paragraph(facts: Facts) -> str:
     """How a calibrator was chosen, and what was measured."""
     about = facts.get("calibration")
-    if not about or about["method"] != "auto" or about["chosen"] in NOTHING:
+    if not about or about["method"] != "auto":
         return ""
     folds = ", ".join(f"{name} in {count}" for name, count in about["by_fold"].items())
+    if about["chosen"] in NOTHING:
+        change = row_of(facts, "auto-nested")["changes"].get("nll")
+        if not change or set(about["by_fold"]) <= set(NOTHING):
+            return ""
+        own = {"metric": "nll", "sure": False, "tried": 1, **change}
+        return (
+            "p is kept. The folds did not always choose so "
+            f"({folds}): with their choices {METRICS['nll'].name} would change by {change_text(own)}."
+        )
     return (
         f'The "after" figures are cross-fitted, including the choice: each of {about["n_folds"]} folds got '
         f"the method that the other folds chose ({folds})."
