@@ -19,6 +19,8 @@ QUICK = (
     "16 groups of 60, difficulty seen",
     "977 cases, blind to difficulty",
     "200 cases enriched to half positives",
+    "500 cases, calibrated, recalibrated",
+    "20 groups of 20, five readers",
 )
 """Of each kind of check one."""
 IGNORED = "groups ignored"  # columns that show what the package does not do
