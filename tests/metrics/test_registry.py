@@ -43,7 +43,10 @@ def test_every_public_function_is_listed_or_is_no_scalar_metric():
 def test_record(name):
     metric = METRICS[name]
     assert metric.key == name
-    assert sum(getattr(metric, k) is not None for k in ("term", "pairs", "bins", "function")) == 1
+    assert (
+        sum(getattr(metric, k) is not None for k in ("term", "pseudo_values", "bins", "function"))
+        == 1
+    )
     parameters = inspect.signature(getattr(package, name)).parameters
     assert list(parameters)[:2] == ["votes" if metric.votes else "y", "probs"]
     options = list(parameters.values())[2:]

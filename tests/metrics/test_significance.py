@@ -116,10 +116,29 @@ def test_cox_with_one_probability_tests_the_intercept():
     assert result.details["intercept"] == pytest.approx(np.log(3 / 7))
 
 
-def test_cox_of_one_class_is_nan_with_a_reason():
-    result = cox([1, 1], [0.4, 0.5])
-    assert np.isnan(result.p_value)
+def test_cox_of_one_class_is_by_drawn_labels():
+    p = np.linspace(0.05, 0.15, 40)
+    result = cox(np.zeros(40, int), p, n_resamples=20_000)
+    assert np.isnan(result.details["slope"])
     assert "one class" in result.reason
+    # Every other set of labels has more events: none is as likely, and few are as extreme.
+    assert result.p_value > np.prod(1 - p)
+    sure = cox(np.zeros(40, int), np.full(40, 0.1), n_resamples=20_000).p_value
+    counts = np.arange(41)
+    extreme = np.abs(counts - 4) >= 4
+    assert sure == pytest.approx(stats.binom.pmf(counts, 40, 0.1)[extreme].sum(), abs=0.01)
+
+
+@pytest.mark.parametrize("prevalence", [0.005, 0.05, 0.5])
+def test_cox_holds_its_level_with_few_events(prevalence):
+    rng = np.random.default_rng(7)
+    rejected = 0
+    for _ in range(300):
+        z = np.log(prevalence / (1 - prevalence)) + rng.standard_normal(int(4 / prevalence))
+        p = 1 / (1 + np.exp(-z))
+        y = (rng.random(len(p)) < p).astype(int)
+        rejected += cox(y, p, n_resamples=200, seed=rng).p_value <= 0.05
+    assert stats.binomtest(rejected, 300, 0.05, alternative="greater").pvalue > 0.001
 
 
 def test_spiegelhalter_against_the_brier_score(rng):

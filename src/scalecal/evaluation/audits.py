@@ -440,8 +440,12 @@ def _references(predictions: Predictions, units: Units) -> list[dict[str, Any]]:
         title = f"constant 1/{n_classes}"
     # A constant ranks nothing, and how many votes agree is not its to say: of votes those that are tested.
     by_labels = [m for m in metrics.METRICS.values() if m.shown and m.in_audit and not m.votes]
-    scores = [m for m in by_labels if m.direction in ("lower", "higher") and m.pairs is None]
-    by_votes = [m for m in metrics.METRICS.values() if m.tested and m.votes and m.pairs is None]
+    scores = [
+        m for m in by_labels if m.direction in ("lower", "higher") and m.pseudo_values is None
+    ]
+    by_votes = [
+        m for m in metrics.METRICS.values() if m.tested and m.votes and m.pseudo_values is None
+    ]
     out = []
     for name, constant in ((title, np.full(n_classes, 1 / n_classes)), ("prevalence", share)):
         # Every case has the same probabilities: one row of each class stands for all of its cases.

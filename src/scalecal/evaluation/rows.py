@@ -9,6 +9,7 @@ one probability, votes the same or, where a model gives one, the probability of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,12 @@ def case_sums(
         reader = probs
     by_labels = [m for m in METRICS.values() if m.resampled and not m.votes]
     by_votes = [m for m in METRICS.values() if m.resampled and m.votes]
-    pairs = {}
+    of_two = {}
     if probs.ndim == 1:
         whole = label_sample(y, probs, weights=units.weights)
-        pairs = {m.key: m.pairs(whole) for m in by_labels if m.pairs is not None}
+        for metric in by_labels:
+            if metric.pseudo_values is not None:
+                of_two[metric.key] = metric.pseudo_values(whole)
 
     def terms(part: slice, here: Units) -> dict[str, Float]:
         sample = label_sample(y[part], probs[part])
@@ -82,7 +85,7 @@ def case_sums(
                 assert metric.term is not None
                 enough = counted[COUNTED[metric.least_votes]] > 0
                 sums[metric.key] = here.total(np.where(enough, metric.term(votes), 0.0))
-        for key, values in pairs.items():
+        for key, values in of_two.items():
             sums[key] = here.total(values[part])
         if here.importance is not None:
             sums |= {f"{name}_size": here.size(values) for name, values in counted.items()}
@@ -128,7 +131,7 @@ def values_and_intervals(
         if total:
             parts = (sums[name][:, 0] - value * sums[per][:, 0]) / total
         worth = float((size > 0).sum()) / heaviest
-        if metric.pairs is not None:
+        if name == "auc":
             worth = perfect
         low, high = unit_interval(value, parts, size, scale=metric.scale, worth=worth)
         out |= {f"{name}_low": low, f"{name}_high": high}
@@ -244,6 +247,10 @@ def score(
         row["n_groups"] = len(np.unique(groups))
     if probs.ndim == 1:
         row["prevalence"] = float(shares[1])
+        row["events"] = int(units.counted(y == 1))
+        row["expected"] = nan
+        if units.importance is None:
+            row["expected"] = row["mean_p"] * units.n
     sums = case_sums(y, probs, counts, units=units, n_bins=n_bins, reader=reader, rho=rho)
     heaviest = 1.0
     if units.importance is not None:

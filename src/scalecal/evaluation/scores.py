@@ -115,7 +115,7 @@ def score(
         left_out = (brief and not metric.cheap) or (not splits and not metric.per_stratum)
         if sample is None or not metric.compared or left_out:
             continue
-        if metric.pairs is not None and by_labels.p.ndim > 1:  # pairs are of two classes
+        if metric.pseudo_values is not None and by_labels.p.ndim > 1:  # pairs are of two classes
             continue
         value, expected = metric.value(sample), nan
         if metric.function is not None:

@@ -164,6 +164,12 @@ class Units:
         out[:, known] = first[known] / self.count + spread
         return out
 
+    def counted(self, chosen: NDArray[np.bool_]) -> float:
+        """Number of cases among the chosen rows."""
+        if self.times is None:
+            return float(chosen.sum())
+        return float(self.times[chosen].sum())
+
     def total(self, values: Float, cell: Int | None = None, n_cells: int = 1) -> Float:
         """Sum values over the cases of each unit, and of each cell (bin) within it.
 

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import nan
 from typing import Literal
 
+import numpy as np
+
 from scalecal.checks import Float
-from scalecal.metrics import binning, vote_scores
+from scalecal.metrics import binning, clinical, vote_scores
 from scalecal.metrics.arguments import Sample, Term
 from scalecal.metrics.label_scores import (
     accuracy_term,
@@ -74,16 +77,15 @@ class Column:
 class Metric(Column):
     """A quantity that is computed from a sample (`scalecal.metrics.arguments.Sample`).
 
-    One of `term`, `pairs`, `bins` and `function` says how; all but the last have a bootstrap, and an
+    One of `term`, `pseudo_values`, `bins` and `function` says how; all but the last have a bootstrap, and an
     interval where `scale` is given.
 
     Attributes
     ----------
     term : callable, optional
         Of the cases of a block: what each adds, (n,), to the mean that the metric is.
-    pairs : callable, optional
-        Of all cases at once: pseudo-values (n,), whose mean is a metric of pairs of a positive and a
-        negative case (two classes).
+    pseudo_values : callable, optional
+        Of all cases at once: pseudo-values (n,), whose mean is the metric (two classes).
     bins : callable, optional
         Of each bin's sum of ``p - y`` as a share of all cases, (..., n_bins): the metric, (...).
     function : callable, optional
@@ -115,7 +117,7 @@ class Metric(Column):
     """
 
     term: Term | None = None
-    pairs: Term | None = None
+    pseudo_values: Term | None = None
     bins: Callable[[Float], Float] | None = None
     function: Callable[[Sample], float] | None = None
     scale: Scale | None = None
@@ -145,12 +147,21 @@ class Metric(Column):
         """The metric of a sample, whose labels or votes are those that judge it."""
         if self.term is not None:
             return sample.mean(self.term, self.least_votes)
-        if self.pairs is not None:
-            return area(sample)
+        if self.pseudo_values is not None:
+            return self._of_two(sample)
         if self.bins is not None:
             return binning.binned(sample, self.bins)
         assert self.function is not None
         return self.function(sample)
+
+    def _of_two(self, sample: Sample) -> float:
+        """The mean of the pseudo-values; of more than two classes AUC alone has one."""
+        assert self.pseudo_values is not None
+        if self.pseudo_values is placements:
+            return area(sample)
+        if sample.p.ndim > 1:
+            return nan
+        return float(np.average(self.pseudo_values(sample), weights=sample.weights))
 
 
 _votes = partial(Metric, votes=True, least_votes=1)
@@ -236,9 +247,47 @@ METRICS: dict[str, Metric] = {
             "AUC",
             "Area under the ROC curve",
             "higher",
-            pairs=placements,
+            pseudo_values=placements,
             scale="logit",
             tested=True,
+        ),
+        Metric(
+            "oe",
+            "O:E",
+            "Positive cases observed for each one that the probabilities expect; above 1: p too low",
+            pseudo_values=clinical.observed_to_expected,
+            scale="log",
+            compared=False,
+            shown=False,
+        ),
+        Metric(
+            "citl",
+            "calibration in the large",
+            "Offset that the logits of p lack, with the slope held at 1; above 0: p too low",
+            "zero",
+            pseudo_values=clinical.calibration_in_the_large,
+            scale="plain",
+            compared=False,
+            shown=False,
+        ),
+        Metric(
+            "slope",
+            "calibration slope",
+            "Slope of the labels on the logits of p, the intercept being free; below 1: p too extreme",
+            pseudo_values=clinical.calibration_slope,
+            scale="plain",
+            compared=False,
+            shown=False,
+        ),
+        Metric(
+            "scaled_brier",
+            "scaled Brier",
+            "1 less the Brier score over that of the prevalence; 1 is perfect, 0 no better than a constant",
+            "higher",
+            pseudo_values=clinical.scaled_brier,
+            scale="plain",
+            compared=False,
+            shown=False,
         ),
         Metric(
             "accuracy",
@@ -430,6 +479,14 @@ _CASES = (
         "mean p",
         "Mean probability of the positive class; with more than two, of the predicted one",
     ),
+    Column(
+        "events", "events", "Positive cases, as they were sampled (two classes)", format="count"
+    ),
+    Column(
+        "expected",
+        "expected",
+        "Positive cases that the probabilities expect (two classes, not at another prevalence)",
+    ),
 )
 
 _NULL = "of a calibrated model's ECE in a stratum that was selected in the same way"
@@ -444,8 +501,10 @@ _BESIDE_ECE = (
     Column("null_rank", "rank in null", "Share of calibrated models with a lower ECE there"),
     *_test("null", "null", "ECE no larger than a calibrated model's in the same stratum"),
     *_test("cox", "Cox", "Cox's test of calibration"),
-    Column("cox_intercept", "Cox intercept", "Above 0: probabilities too low", "zero"),
-    Column("cox_slope", "Cox slope", "Below 1: probabilities too extreme"),
+    Column(
+        "cox_intercept", "Cox intercept", "Intercept of Cox's line, whose slope is free", "zero"
+    ),
+    Column("cox_slope", "Cox slope", "Slope of Cox's line; below 1: probabilities too extreme"),
     *_test("kuiper", "Kuiper", "Kuiper's test of calibration"),
     *_test("spiegelhalter", "Spiegelhalter", "Spiegelhalter's test of calibration"),
     *_test("consistency", "consistency", "ECE no larger than a calibrated model's"),

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc, expit, logit
 
 from scalecal.checks import Float, InputError, Int, as_rng
-from scalecal.metrics.arguments import blocks
+from scalecal.metrics.arguments import Sample, blocks
 from scalecal.metrics.binning import bin_index
 from scalecal.metrics.grouping import (
     dependence,
@@ -59,7 +59,7 @@ from scalecal.metrics.resampling import (
 from scalecal.metrics.significance import (
     KUIPER_STEPS,
     CalibrationTest,
-    cox,
+    cox_line,
     walk_range,
 )
 
@@ -267,8 +267,9 @@ class Reweighted:
                 h = h[:, :1]
             if len(np.unique(self.y[rows])) < 2:
                 return CalibrationTest("cox", nan, nan, reason="only one class is present")
-            weight = self.each[rows]
-            details = dict(cox(self.y[rows], p, sample_weight=weight).details)
+            weighted = Sample(self.y[rows].astype(np.float64), p, self.each[rows])
+            intercept, slope = cox_line(weighted) or (nan, nan)
+            details = {"intercept": intercept, "slope": slope}
         else:
             h = self._columns(rows, 1.0 - 2.0 * self.p)
         total, variance = self._residual @ h, self._variance(h)

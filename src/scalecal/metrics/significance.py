@@ -22,11 +22,11 @@ from scipy.special import chdtrc, expit, xlogy
 
 from scalecal.checks import Float, InputError, Int, as_float, as_rng
 from scalecal.limits import check_count
-from scalecal.metrics.arguments import Sample, group_by_p, read_hard_event
+from scalecal.metrics.arguments import Sample, blocks, group_by_p, read_hard_event
 from scalecal.metrics.binning import Binning, bin_index, residual_sums
 from scalecal.metrics.grouping import flipped, group_totals, pooled, rank_p, read_groups, too_few
 from scalecal.metrics.label_scores import EPS
-from scalecal.metrics.resampling import EXACT_CASES, Null
+from scalecal.metrics.resampling import DRAWS_AT_ONCE, EXACT_CASES, Null
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,9 @@ def brownian_range_sf(x: float) -> float:
     tail = sum((-1.0) ** (k - 1) * k * erfc(k * x / sqrt(2.0)) for k in range(1, 20))
     return min(1.0, max(0.0, 4.0 * tail))
 
+
+MIN_EXPECTED = 10.0
+"""Expected events, and non-events, from which the likelihood ratio of Cox's test is chi-square."""
 
 KUIPER_STEPS = 256
 """Places at which Kuiper's walk is looked at where cases come in groups."""
@@ -274,6 +277,39 @@ def _boundary(event: Sample) -> float | None:
     return float(xlogy(ones, ones / n) + xlogy(zeros, zeros / n))
 
 
+def cox_line(sample: Sample) -> tuple[float, float] | None:
+    """Intercept and slope of Cox's line; None where no finite line has the highest likelihood.
+
+    Both classes must be present.
+
+    Examples
+    --------
+    >>> line = cox_line(Sample(np.array([0, 1, 0, 1, 1, 0]), np.array([0.1, 0.2, 0.6, 0.7, 0.9, 0.3])))
+    >>> [round(value, 3) for value in line]
+    [0.053, 0.785]
+    >>> cox_line(Sample(np.array([0, 1]), np.array([0.1, 0.2]))) is None
+    True
+    """
+    event = _of_logits(sample)
+    if _boundary(event) is not None:
+        return None
+    positives = float(event.weighed(event.y, slice(None)).sum())
+    a, b, _ = _best_line(event, positives / event.total)
+    return a, b
+
+
+def _of_logits(event: Sample) -> Sample:
+    """The same cases, without those of no weight, with logits in the place of probabilities."""
+    if event.weights is not None and not event.weights.all():
+        event = event.take(event.weights > 0)
+    return replace(event, p=_logits(event.p))
+
+
+def _logits(p: Float) -> Float:
+    inside = np.clip(p, EPS, 1.0 - EPS)
+    return np.asarray(np.log(inside / (1.0 - inside)))
+
+
 def flip_scores(
     residual: Float, sd: Float, z: Float, groups: Int, n_resamples: int, rng: np.random.Generator
 ) -> tuple[float, float]:
@@ -329,7 +365,8 @@ def cox(
 
     Where p separates the classes no line is best, but the likelihood has a limit: the ratio is
     taken against that, and a and b are NaN. Where all p are equal the slope plays no part and
-    there is one degree of freedom. With one class only the answer is NaN.
+    there is one degree of freedom. Where fewer than `MIN_EXPECTED` events, or non-events, are expected, the
+    p-value is that of the score test by labels drawn from p; so it is of one class, where a and b are NaN.
 
     With groups the statistic is that of the score test with a working correlation within groups, and its
     p-value is by flipping the signs of the groups' scores; a and b are the same.
@@ -349,16 +386,20 @@ def cox(
     """
     event = read_hard_event(y, probs, sample_weight)
     code = read_groups(groups, len(event.p), event.weights)
-    if event.weights is not None and not event.weights.all():
-        used = event.weights > 0
-        event = Sample(event.y[used], event.p[used], event.weights[used])
+    rng = as_rng(seed)
+    draws = check_count(n_resamples, "n_resamples", "resamples")
     positives = float(event.weighed(event.y, slice(None)).sum())
     if positives in (0.0, event.total):
-        return CalibrationTest("cox", nan, nan, reason="only one class is present")
-    z = np.clip(event.p, EPS, 1.0 - EPS)
-    np.log(z / (1.0 - z), out=z)
-    event = replace(event, p=z)
-    claimed = _log_likelihood(event, 0.0, 1.0)
+        reason = "only one class is present"
+        details = {"intercept": nan, "slope": nan, "degrees": nan}
+        if code is not None:
+            return CalibrationTest("cox", nan, nan, details, reason)
+        return CalibrationTest("cox", *_drawn_scores(event, draws, rng), details, reason)
+    if code is None:
+        event = _of_logits(event)
+    else:
+        event = replace(event, p=_logits(event.p))
+    z = event.p
     degrees, reason, a, b = 2, "", nan, nan
     limit = _boundary(event)
     if limit is None:
@@ -372,11 +413,45 @@ def cox(
     if code is not None:
         if few := too_few(code):
             return CalibrationTest("cox", nan, nan, details, few)
-        draws, p = check_count(n_resamples, "n_resamples", "resamples"), expit(z)
-        scores = flip_scores(event.y - p, np.sqrt(p * (1.0 - p)), z, code, draws, as_rng(seed))
+        p = expit(z)
+        scores = flip_scores(event.y - p, np.sqrt(p * (1.0 - p)), z, code, draws, rng)
         return CalibrationTest("cox", *scores, details, reason)
-    statistic = max(0.0, 2.0 * (best - claimed))
-    return CalibrationTest("cox", statistic, float(chdtrc(degrees, statistic)), details, reason)
+    statistic = max(0.0, 2.0 * (best - _log_likelihood(event, 0.0, 1.0)))
+    p_value = float(chdtrc(degrees, statistic))
+    expected = float(event.sums(lambda _, z: [expit(z)])[0])
+    if min(expected, event.total - expected) < MIN_EXPECTED:
+        _, p_value = _drawn_scores(replace(event, p=expit(z)), draws, rng)
+    return CalibrationTest("cox", statistic, p_value, details, reason)
+
+
+def _drawn_scores(event: Sample, n_resamples: int, rng: np.random.Generator) -> tuple[float, float]:
+    """Score statistic of a = 0, b = 1, and its p-value by labels drawn from the probabilities.
+
+    Of few expected events the chi-square law is wrong, and of one class there is no likelihood ratio.
+    Above `EXACT_CASES` cases the chi-square law of the scores has to do.
+    """
+    p, z = event.p, _logits(event.p)
+    times = np.ones(len(p))
+    if event.weights is not None:
+        times = event.weights
+    # Centred z, so that a very small or large mean of z costs no digits.
+    z = z - np.average(z, weights=times)
+    line = np.column_stack([np.ones(len(p)), z])
+    variance = (line * (times * p * (1.0 - p))[:, None]).T @ line
+    inverse = np.linalg.pinv(variance, hermitian=True)
+    scores = line.T @ (times * (event.y - p))
+    statistic = float(scores @ inverse @ scores)
+    if not inverse.any():
+        return nan, nan
+    if event.total > EXACT_CASES:
+        return statistic, float(chdtrc(np.linalg.matrix_rank(variance), statistic))
+    p, line = np.repeat(p, times.astype(np.int64)), np.repeat(line, times.astype(np.int64), axis=0)
+    expected = p @ line
+    drawn = np.empty((n_resamples, 2))
+    for part in blocks(n_resamples, max(1, DRAWS_AT_ONCE // len(p))):
+        uniform = rng.random((part.stop - part.start, len(p)), dtype=np.float32)
+        drawn[part] = (uniform < p).astype(np.float64) @ line - expected
+    return statistic, rank_p(((drawn @ inverse) * drawn).sum(axis=1), statistic)
 
 
 def consistency(
