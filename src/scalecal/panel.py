@@ -842,8 +842,9 @@ PRIOR_SD_APART = 1.0
 """Of the intercept, where the votes are not what decided the labels."""
 PRIOR_SD_LOG_SLOPE = 1.0
 MAX_MISMATCH = 0.05
-"""Mean distance of the label's probability from that of a majority of votes above which they are two questions:
-where labels are majorities it was .002 to .038 in simulations, where they are a gold standard .11."""
+"""Mean distance of the label's probability from that of a majority of votes above which they are two
+questions: where labels are majorities it was .002 to .038 in simulations, where they are a gold standard
+.11."""
 PRIOR_RHO = (0.15, 1.0)
 """Mean (as a correlation) and standard deviation (in logits) of the prior of rho."""
 
@@ -1048,8 +1049,8 @@ def fit_panel(
         as independent.
     interval : bool
         Whether to give rho a 95 % interval, from its profile likelihood. With groups the drop of the
-        likelihood at its ends is multiplied by the ratio of the sandwich variance to the model's (Chandler and
-        Bate, 2007, Biometrika 94) and by Student's t; with fewer than eight groups there is none.
+        likelihood at its ends is multiplied by the ratio of the sandwich variance to the model's (Chandler
+        and Bate, 2007, Biometrika 94) and by Student's t; with fewer than eight groups there is none.
 
     Raises
     ------
@@ -1327,8 +1328,8 @@ def _clustered(
 ) -> tuple[Float, float]:
     """Covariance with one independent score to a group, and the drop that ends the last one's interval.
 
-    The sandwich (Liang and Zeger, 1986, Biometrika 73) times G / (G - 1). The drop is NaN with too few groups,
-    and never below that of independent cases: a few groups may agree too well by chance.
+    The sandwich (Liang and Zeger, 1986, Biometrika 73) times G / (G - 1). The drop is NaN with too few
+    groups, and never below that of independent cases: a few groups may agree too well by chance.
     """
     step = 1e-4
     n_groups = int(group.max()) + 1

@@ -219,9 +219,9 @@ SHARE_APART = 0.05
 def without_ties(counts: Int, *, sample_weight: Float | None = None) -> int:
     """Cases of even panels, where none is tied though ties must have been: they were left out. Else 0.
 
-    Left-out ties change the question: a label's probability given that readers were not tied is another one
-    than the label's. The share of ties goes smoothly on from that of the narrowest majorities, so half as many
-    ties as these are expected of either side; at half of that they are too many to be missing by chance.
+    Left-out ties change the question: a label's probability given that readers were not tied is another
+    one than the label's. Ties are about as frequent as the narrowest majorities of either side: with half
+    of that expected, `MIN_TIES` are too many to be missing by chance.
 
     Parameters
     ----------

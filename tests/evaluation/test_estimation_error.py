@@ -89,7 +89,9 @@ def test_the_nested_change_is_told_where_p_is_kept():
             break
     facts = made.judged.facts
     assert about["estimation_error"] is None
-    nested = [r for r in facts["rows"] if r["method"] == "auto-nested" and r["stratum"] == "overall"]
+    nested = [
+        r for r in facts["rows"] if r["method"] == "auto-nested" and r["stratum"] == "overall"
+    ]
     assert nested[0]["changes"]["nll"]["difference"] != 0
     assert "The folds did not always choose so" in facts["paragraphs"]["calibration"]
     np.testing.assert_array_equal(made.predictions.p, drawn(300, seed, stretch=1.0)[1])

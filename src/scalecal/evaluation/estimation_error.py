@@ -2,9 +2,9 @@
 
 Cross-fitted answers come from calibrators fitted to different folds. Pooled, their errors cancel, and
 none of them is the calibrator that new cases get. Here the cases (or groups) are resampled; each resample
-chooses by the cross-fitted losses of its cases, as all cases did, and the calibrator refitted to it is compared
-on the cases themselves with the one that is kept. So the variation includes the choice (Efron, 2014, JASA
-109).
+chooses by the cross-fitted losses of its cases, as all cases did, and the calibrator refitted to it is
+compared on the cases themselves with the one that is kept. So the variation includes the choice (Efron,
+2014, JASA 109).
 """
 
 from __future__ import annotations

@@ -414,9 +414,9 @@ def calibrate_predictions(
     after, picked = chosen, [chosen] * n_folds
     # A method that was asked for needs no measure of the choice.
     if method == AUTO:
-        options = {name: labels[name] for name in answers}
+        offered = {name: labels[name] for name in answers}
         for k in range(n_folds):
-            picked[k] = _chosen_by(data.take(fold != k), options, n_folds=n_folds, seed=seed)
+            picked[k] = _chosen_by(data.take(fold != k), offered, n_folds=n_folds, seed=seed)
             advance(0.3 / n_folds)
     else:
         advance(0.3)
@@ -581,7 +581,8 @@ def _mismatch_note(mismatch: float) -> str:
     if np.isfinite(mismatch):
         return (
             "The majority of the predicted votes differs from the label's probability by "
-            f"{mismatch:.3f} on average: up to {MAX_MISMATCH:g} is usual where labels are the readers' majority."
+            f"{mismatch:.3f} on average: up to {MAX_MISMATCH:g} is usual where labels are the readers' "
+            "majority."
         )
     return (
         "Whether the labels are the majority of such readers' votes cannot be checked without the share of "

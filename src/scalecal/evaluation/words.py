@@ -141,9 +141,9 @@ _UNPROVEN = (
 def _untied(n: int) -> str:
     """Why cases without ties allow no verdict, as a clause."""
     return (
-        f"none of {_counted(n, 'case')} of even panels is tied, so tied cases were left out, and the labels show "
-        "the probability given that readers were not tied, which p is not. Keep the tied cases, and say what a "
-        "tie means (--ties random, first or last)"
+        f"none of {_counted(n, 'case')} of even panels is tied, so tied cases were left out, and the labels "
+        "show the probability given that readers were not tied, which p is not. Keep the tied cases, and say "
+        "what a tie means (--ties random, first or last)"
     )
 
 
@@ -306,9 +306,7 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
         heading = f"Yes, within {points(max(bounds))}"
         if judged["small"]:
             text += ". Tests find an error, but it is too small to matter"
-    elif not is_known(judged["p"]):
-        heading = "No verdict"
-    elif judged["untied"]:
+    elif not is_known(judged["p"]) or judged["untied"]:
         heading = "No verdict"
     elif judged["unproven"]:
         heading = "Unproven"
@@ -483,9 +481,15 @@ def _undecided(audit: Facts) -> tuple[str, str]:
         needed = f"Cases of at least {MIN_GROUPS} groups (patients, slides) are needed"
         return "Collect more groups", f"{needed} for a verdict."
     if audit["judgement"]["untied"]:
-        return "Keep the tied cases", "Audit all cases, with a label for those on which readers are tied."
+        return (
+            "Keep the tied cases",
+            "Audit all cases, with a label for those on which readers are tied.",
+        )
     if audit["judgement"]["unproven"]:
-        return "Try it on other cases", "Apply the calibrator to labelled cases that it was not fitted to."
+        return (
+            "Try it on other cases",
+            "Apply the calibrator to labelled cases that it was not fitted to.",
+        )
     return "Collect more cases", more_cases(row["n"], audit["judgement"]["error_high"])
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.checks import Float, InputError, Int, check_groups
-from scalecal.limits import MIN_GROUPS
+from scalecal.limits import MIN_GROUPS as MIN_GROUPS
 from scalecal.metrics.arguments import blocks
 
 MAX_UNITS = 2_000

@@ -298,9 +298,9 @@ def on_average(
 ) -> Verdict:
     """Judge the mean over several parts; one part that fails is enough to fail.
 
-    That the mean is beyond the bound is one statement, at the level `WRONG`, where all parts at once would each
-    have to pass. It does not hold where the mean fails or a part does, each of both at half of the level, which
-    the parts share (Bonferroni).
+    That the mean is beyond the bound is one statement, at the level `WRONG`, where all parts at once would
+    each have to pass. It does not hold where the mean fails or a part does, each of both at half of the
+    level, which the parts share (Bonferroni).
     """
     whole = average.judged(2)
     each = {name: one.judged(2 * len(parts)) for name, one in parts.items()}
@@ -759,7 +759,7 @@ def few_anchors(evidence: Evidence) -> Verdict:
 
 
 def preserved(evidence: Evidence, *, metric: Literal["auc", "accuracy"]) -> Verdict:
-    """Methods of the paper lose less AUC or accuracy than a margin, on average over encoders and data sets."""
+    """Methods of the paper lose less AUC or accuracy than a margin, on average over encoders."""
     # The paper's statement covers its own methods only.
     published = {name for name, method in METHODS.items() if method.paper and name != "none"}
     statements = {}
