@@ -23,7 +23,10 @@ from scipy.special import expit, logit, ndtr, ndtri, xlogy
 from scipy.stats import beta, binom
 
 from scalecal import audit, calibrate, compare_audits, fit_panel, metrics
+from scalecal.inference import curves
 from scalecal.inference.difficulty import votes_by_difficulty
+from scalecal.inference.units import Units
+from scalecal.metrics import COLUMNS
 
 RUNS = 2000 if os.environ.get("SCALECAL_SLOW") == "1" else 200
 LEVEL = 0.05
@@ -39,7 +42,9 @@ FOUND = "Miscalibrated models that are found (level .05)"
 BY_READER = "votes by difficulty, p_reader"
 FORESEEN = "votes by difficulty, p_split"
 
-LIMITS = {REJECTED: (0.0, 0.07), COVERED: (0.92, 1.0), FOUND: (0.0, 1.0)}
+CURVE = "Flexible curve: bands and intervals that hold the truth, intervals that start at 0 if calibrated"
+
+LIMITS = {REJECTED: (0.0, 0.07), COVERED: (0.92, 1.0), FOUND: (0.0, 1.0), CURVE: (0.9, 1.0)}
 """Between which rates a table's numbers must lie, Monte Carlo error apart."""
 
 MIN_FOUND = {
@@ -403,6 +408,50 @@ def correlated(n_groups: int, size: int) -> Callable[[np.random.Generator], Outc
     return study
 
 
+WRONG = (lambda z: z / 0.6, lambda z: z - 0.7)
+"""Changes of a calibrated model's logits: too extreme, too low."""
+
+
+def flexible(panel: Panel) -> Callable[[np.random.Generator], Outcome]:
+    """Fit the curve of a calibrated model, whose errors are 0, and of the same with its logits changed.
+
+    The truth is what the same smoother makes of the whole population. The pointwise band is looked at in one
+    point of the grid, errors if they are at least twice their floor.
+    """
+    everyone = panel.spread * ndtri((np.arange(4000) + 0.5) / 4000) + panel.shift
+    chance = np.interp(everyone, *_chances(panel.noise)[:2])
+
+    def study(rng: np.random.Generator) -> Outcome:
+        y, p, _, groups = panel.draw(rng)
+        alone = len(groups) == len(panel.sizes)
+        units = Units.of(len(y), groups=None if alone else groups)
+        out = {}
+        curve = curves.fit_curve(y.astype(float), p, units)
+        if not isinstance(curve, str):
+            found = curve.errors()
+            for key in curves.ERRORS:
+                out[CURVE, f"{COLUMNS[key].title} from 0"] = found[f"{key}_low"] == 0.0
+        change = WRONG[rng.integers(len(WRONG))]
+        off, shown = (expit(change(logit(np.clip(q, 1e-8, 1 - 1e-8)))) for q in (p, chance))
+        curve = curves.fit_curve(y.astype(float), off, units)
+        if isinstance(curve, str):
+            return out
+        truth = curves.fit_curve(chance, shown, Units.of(len(chance)), knots=curve.knots)
+        grid = curve.grid()
+        band, found, point = curve.band(grid), curve.errors(), rng.integers(len(grid))
+        height = truth.at(grid)
+        for prefix, title in (("", "pointwise"), ("all_", "simultaneous")):
+            inside = (band[f"{prefix}low"] <= height) & (height <= band[f"{prefix}high"])
+            out[CURVE, title] = inside.all() if prefix else inside[point]
+        for key, value in zip(curves.ERRORS, truth.observed(), strict=True):
+            if value >= 2 * found[f"{key}_floor"]:
+                held = found[f"{key}_low"] <= value <= found[f"{key}_high"]
+                out[CURVE, COLUMNS[key].title] = held
+        return out
+
+    return study
+
+
 def _unequal(count: int, mean: int) -> tuple[int, ...]:
     """Sizes of groups of which the largest are many times the smallest: quantiles of a log-normal."""
     size = np.exp(ndtri((np.arange(count) + 0.5) / count))
@@ -427,6 +476,17 @@ ENRICHED = {
     "100 groups of 10, enriched to half positives": (50,) * 100,
 }
 """Layouts of the population, of which one in ten is positive and one in five is kept."""
+
+FLEXIBLE = {
+    "300 cases": (1,) * 300,
+    "1,000 cases": (1,) * 1000,
+    "5,000 cases": (1,) * 5000,
+    "98 groups of 10": (10,) * 98,
+    "40 groups of 25": (25,) * 40,
+    "16 groups of 60": (60,) * 16,
+}
+RARE = -3.35
+"""Mean logit of panels where one case in twenty is positive."""
 
 SHARP = ("164 cases", "977 cases", "98 groups of 10", "16 groups of 60")
 FIVE = ("164 cases", "977 cases", "98 groups of 10", "40 groups of 25", "16 groups of 60")
@@ -455,6 +515,9 @@ def _checks() -> Iterator[tuple[str, Check]]:
             yield f"{name}, {title}, recalibrated", check
     for n_groups, size in ((100, 10), (40, 10), (20, 20)):
         yield f"{n_groups} groups of {size}, five readers", Check(correlated(n_groups, size))
+    for name, sizes in FLEXIBLE.items():
+        yield f"{name}, curve, prevalence .4", Check(flexible(Panel(sizes)))
+        yield f"{name}, curve, prevalence .05", Check(flexible(Panel(sizes, shift=RARE)))
 
     few = min(RUNS, 200)
     for name, sizes in ENRICHED.items():

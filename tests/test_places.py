@@ -107,6 +107,7 @@ def test_every_command_finds_an_unusable_output_first(
         "reproduce": [],
         "plan audit": [],
         "plan votes": [],
+        "plan precision": [],
     }.get(command, ["none"])
     if command == "fit":
         arguments += ["--method", "none"]

@@ -21,6 +21,7 @@ QUICK = (
     "200 cases enriched to half positives",
     "500 cases, calibrated, recalibrated",
     "20 groups of 20, five readers",
+    "98 groups of 10, curve, prevalence .05",
 )
 """Of each kind of check one."""
 IGNORED = "groups ignored"  # columns that show what the package does not do

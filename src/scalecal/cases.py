@@ -470,6 +470,8 @@ class Predictions:
         SHA-256 of each file they were read from, by file name.
     prevalence
         Share of positives in the population that numbers are of; None: as in the cases.
+    threshold
+        Probability from which a case of two classes is called positive.
 
     Examples
     --------
@@ -485,6 +487,7 @@ class Predictions:
     meta: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     prevalence: float | None = None
+    threshold: float = 0.5
 
     def __post_init__(self) -> None:
         # Answers that are taken apart must still know their cases.

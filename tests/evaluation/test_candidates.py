@@ -67,6 +67,6 @@ def test_a_gain_that_plain_softening_has_too_is_marked():
     beyond = comparison.facts["softening"]["temperature"]
     assert beyond["better"] is False
     assert "\ntemperature * " in str(comparison)
-    assert "\n* no clear gain over softening" in str(comparison)
+    assert "\n* no clear gain over one temperature" in str(comparison)
     table = comparison.table.set_index("method")
     assert table.loc["temperature", "beyond_softening"] == pytest.approx(beyond["difference"])

@@ -63,7 +63,8 @@ def test_terminal_folder_and_python_have_the_same_numbers(files, written):
     stored = json.loads((out / "facts.json").read_text())
     assert stored["differences"] == facts["differences"]
     table = pd.read_csv(out / "differences.csv")
-    assert table["difference"].tolist() == [row["difference"] for row in facts["differences"]]
+    expected = pd.Series([row["difference"] for row in facts["differences"]], dtype=float)
+    assert table["difference"].equals(expected.rename("difference"))
     for sentence in difference_sentences(facts).values():
         assert sentence in said
     audits = [

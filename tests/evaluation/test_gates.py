@@ -53,7 +53,7 @@ def test_every_condition_is_read_as_it_is_written(stratum, column, sign, limit):
     ["", "ece", "ece >", "> 0.1", "ece > high", "ece > nan", "ece => 1", "ece > 0.1 or n < 3"],
 )
 def test_other_text_is_refused(text):
-    with pytest.raises(InputError, match="must read like 'excess > "):
+    with pytest.raises(InputError, match="must read like 'verdict != good'"):
         parse_condition(text)
 
 
@@ -64,7 +64,7 @@ def test_unknown_columns_are_refused_with_the_known_ones(column):
 
 
 def test_every_column_of_an_audit_and_no_other_can_be_used(voted):
-    known = {*voted.rows[0], *voted.difficulty[0]} - {"name", "reason"}
+    known = {*voted.rows[0], *voted.difficulty[0]} - {"name", "reason", "curve_reason"}
     numbers = {k for k, c in COLUMNS.items() if c.format != "text"}
     assert known == {k for k in numbers if COLUMNS[k].in_audit}
     for key in known:
@@ -79,6 +79,7 @@ def test_conditions_are_what_python_says(voted, sign):
         "<": operator.lt,
         "<=": operator.le,
         "==": operator.eq,
+        "=": operator.eq,
         "!=": operator.ne,
     }[sign]
     for row in voted.rows:
@@ -136,3 +137,37 @@ def test_a_failure_shows_digits_enough_to_see_why():
     row = [{"name": "overall", "n": 1000, "ece": 0.0500001}]
     (found,) = gate_failures(["ece > 0.05"], row)
     assert str(found) == "ece > 0.05: ece = 0.0500001 in overall, n = 1,000"
+
+
+@pytest.mark.parametrize("sign", ["==", "=", "!="])
+@pytest.mark.parametrize("badge", ["good", "attention", "inconclusive"])
+def test_a_verdict_is_a_condition(voted, sign, badge):
+    (own,) = {voted.verdict["badge"]}
+    found = voted.failures([f"verdict {sign} {badge}", f"overall: verdict{sign}{badge}"])
+    assert len(found) == 2 * ((own == badge) == (sign != "!="))
+    for failure in found:
+        assert f"the verdict is {own}" in str(failure)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("verdict != fine", "Known: good, attention, inconclusive"),
+        ("verdict > good", "compared by == or !="),
+        ("low: verdict != good", "on all cases"),
+    ],
+)
+def test_a_verdict_is_compared_with_badges_alone(text, why):
+    with pytest.raises(InputError, match=why):
+        parse_condition(text)
+
+
+def test_classes_are_strata_of_conditions():
+    rng = np.random.default_rng(2)
+    p = rng.dirichlet(np.ones(3), 300)
+    y = np.array([rng.choice(3, p=row) for row in p])
+    made = audit(y, p, n_resamples=20)
+    check_strata([parse_condition("class=2: oe < 0.8")], made.predictions.cases)
+    (found,) = made.failures(["class=2: events > 0"])
+    assert found.value == (y == 2).sum()
+    assert made.to_frame()["name"].tolist() == ["overall", "class=0", "class=1", "class=2"]

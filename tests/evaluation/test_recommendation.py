@@ -122,7 +122,7 @@ def test_no_method_but_those_that_are_never_recommended():
 def test_a_gain_that_softening_gives_too_is_marked(better):
     beside = {"soft": {"metric": "vote_nll", "better": better}}
     said = advised({"soft": {"nll": change(0.0), "vote_nll": change(-0.05)}}, softening=beside)
-    assert ("no clear gain over softening" in said["text"]) is not better
+    assert ("no clear gain over one temperature" in said["text"]) is not better
 
 
 @pytest.mark.parametrize(

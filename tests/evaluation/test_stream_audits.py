@@ -209,7 +209,7 @@ def test_certain_predictions_ties_and_bin_edges_are_exact():
 def test_one_class_only_and_separated_classes():
     streamed = StreamingAudit(n_resamples=20).update([1, 1], [0.3, 0.4]).finish()
     assert np.isnan(streamed["overall"]["auc"])
-    assert np.isnan(streamed["overall"]["p_cox"])
+    assert np.isnan(streamed["overall"]["cox_slope"])
     y, p = np.array([0, 0, 1, 1]), np.array([0.1, 0.2, 0.8, 0.9])
     whole = audit(y, p, n_resamples=20)["overall"]
     mine = StreamingAudit(n_resamples=20).update(y, p).finish()["overall"]

@@ -21,7 +21,16 @@ WHOLE = {
     **{"accuracy": 0.8, "overconfidence": 0.05, "overconfidence_low": 0.02},
     **{"overconfidence_high": 0.08, "gap": 0.01, "gap_low": -0.01, "gap_high": 0.03},
     **{"cox_slope": 0.8, "debiased_error": 0.0025, "debiased_error_high": 0.0049},
-    **{"p_cox": 0.5, "p_consistency": 0.6},
+    **{"p_cox": 0.5, "p_consistency": 0.6, "events": 405},
+    **{
+        "oe": 1.0,
+        "oe_low": 0.95,
+        "oe_high": 1.05,
+        "citl": 0.0,
+        "citl_low": -0.05,
+        "citl_high": 0.05,
+    },
+    **{"slope": 1.0, "slope_low": 0.95, "slope_high": 1.05, "expected": 405.0},
 }
 
 
@@ -41,7 +50,13 @@ def audit_of(difficulty):
     """What facts hold of an audited method with these strata of predicted difficulty."""
     judged = judge([WHOLE], difficulty, agreement=True)
     meta = {"classes": ["0", "1"], "event": "positive class"}
-    return {"rows": [WHOLE], "difficulty": difficulty, "judgement": judged, "meta": meta}
+    return {
+        "rows": [WHOLE],
+        "classes": [],
+        "difficulty": difficulty,
+        "judgement": judged,
+        "meta": meta,
+    }
 
 
 def test_each_badge_follows_its_rule():
@@ -54,6 +69,99 @@ def test_each_badge_follows_its_rule():
     assert (
         judge([WHOLE | {"debiased_error_high": np.nan}], agreement=False)["badge"] == "inconclusive"
     )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"events": 49},
+        {"events": 900 - 49},
+        {"oe_high": 1.51},
+        {"oe_low": 0.66},
+        {"citl_high": 0.41},
+        {"citl_low": -0.41},
+        {"slope_low": 0.79},
+        {"slope_high": 1.26},
+        {"slope": np.nan, "slope_low": np.nan, "slope_high": np.nan},
+        {"oe_low": None, "oe_high": None} | dict.fromkeys(["oe", "oe_low", "oe_high"], np.nan),
+    ],
+)
+def test_good_needs_every_ratio_inside_its_bounds(change):
+    assert judge([WHOLE | change], agreement=False)["badge"] == "inconclusive"
+    made = audit_of([])
+    made["rows"] = [WHOLE | change]
+    made["judgement"] = judge(made["rows"], agreement=False)
+    assert verdict(made)["badge"] == "inconclusive"
+
+
+def test_a_proved_ratio_is_small_only_inside_tight_bounds():
+    proved = {"p_cox": 1e-9, "debiased_error_high": (SMALL - 0.001) ** 2}
+    ratio = {"oe": 1.3, "oe_low": 1.2, "oe_high": 1.4}
+    assert judge([WHOLE | proved | ratio], agreement=False)["badge"] == "attention"
+
+
+def test_rare_events_are_judged_by_their_number():
+    """Three times as many expected as happen: no probability is off by two points."""
+    rng = np.random.default_rng(0)
+    for factor, kind in ((3.0, "too high"), (1 / 4, "too low")):
+        for _ in range(4):
+            chance = rng.beta(0.5, 249.5, size=10_000) * max(1.0, 1 / factor)
+            y = rng.random(10_000) < chance
+            made = audit(y, np.minimum(chance * factor, 1.0), n_resamples=100)
+            assert made.verdict["badge"] == "attention"
+            assert kind in made.verdict["headline"]
+            assert f"{y.sum()} are observed" in made.verdict["headline"]
+
+
+def test_no_events_are_never_good():
+    made = audit(np.zeros(811, int), np.full(811, 0.002), n_resamples=100)
+    assert made.verdict["badge"] == "inconclusive"
+    assert "0 positive cases" in made.verdict["headline"]
+
+
+def test_the_worst_class_is_named_with_its_own_numbers():
+    rng = np.random.default_rng(1)
+    truth = rng.dirichlet(np.ones(3), 3000)
+    y = np.array([rng.choice(3, p=row) for row in truth])
+    said = 0.25 * truth + 0.75 * np.array([0.2, 0.2, 0.6])
+    made = audit(y, said, n_resamples=50)
+    row = next(r for r in made.audit.classes if r["name"] == "class=2")
+    assert (row["events"], row["expected"]) == ((y == 2).sum(), pytest.approx(said[:, 2].sum()))
+    headline = made.verdict["headline"]
+    assert f"{row['expected']:,.0f} expected, {row['events']:,} observed" in headline
+    ratio = {r["name"]: abs(np.log(r["slope"])) for r in made.audit.classes}
+    worst = max(ratio, key=ratio.get).removeprefix("class=")
+    assert f"are wrong: {worst} (" in headline
+
+
+def test_columns_in_another_order_and_decisions_are_noticed():
+    rng = np.random.default_rng(1)
+    truth = rng.dirichlet(np.full(3, 0.3), 600)
+    y = np.array([rng.choice(3, p=row) for row in truth])
+    assert not any("another order" in note for note in audit(y, truth, n_resamples=20).notes)
+    swapped = audit(y, truth[:, [1, 2, 0]], n_resamples=20).notes
+    assert any("another order" in note for note in swapped)
+    decided = audit(y == 0, (truth[:, 0] > 0.5).astype(float), n_resamples=20)
+    assert any("look like decisions" in note for note in decided.notes)
+
+
+def test_a_threshold_that_no_case_reaches_is_said():
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0, 0.2, 500)
+    y = rng.random(500) < p
+    assert any("a probability of 0.5 or more" in note for note in audit(y, p, n_resamples=20).notes)
+    stated = audit(y, p, threshold=0.1, n_resamples=20)
+    assert not any("or more: at this threshold" in note for note in stated.notes)
+
+
+def test_difficulty_is_the_distance_from_the_stated_decision():
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.01, 0.6, 900)
+    votes = rng.binomial(5, p)
+    made = audit(votes > 2, p, votes=votes, n_raters=5, p_reader=p, threshold=0.2, n_resamples=20)
+    easy, _, hard = made.difficulty
+    assert abs(hard["vote_mean_p"] - 0.2) < 0.05
+    assert easy["vote_mean_p"] > 0.3
 
 
 @pytest.mark.parametrize(
@@ -92,8 +200,8 @@ def test_strata_of_labels_say_nothing_of_a_reader_probability():
 def test_what_is_wrong_is_said_in_points():
     found = verdict(audit_of(parts(0.5, 0.001, gap=0.17, half=0.05)))
     assert found["headline"] == (
-        "On hard cases (the least confident predictions, n = 200) it is 17 points more confident than the "
-        "readers; a calibrated model would be within 5 points."
+        "On hard cases (predictions close to the decision at 0.5, n = 200) it is 17 points more confident "
+        "than the readers; a calibrated model would be within 5 points."
     )
     headings = [answer["heading"] for answer in found["answers"]]
     assert headings == ["Not everywhere", "Hard cases"]

@@ -170,3 +170,40 @@ def test_nine_of_ten_calibrated_points_lie_in_their_bars(rho, shape):
         beyond += panel["ece"] > panel["null_high"]
     assert outside / filled < 0.1 + 3 * np.sqrt(0.09 / filled)
     assert beyond / runs < 0.05 + 3 * np.sqrt(0.05 * 0.95 / runs)
+
+
+def test_diagrams_have_the_curve_of_labels_and_of_votes_and_count_each():
+    rng = np.random.default_rng(0)
+    chance = rng.uniform(size=400)
+    votes = rng.binomial(5, chance)
+    y = (votes > 2).astype(int)
+    made = audit(y, chance, votes=votes, n_raters=5, n_resamples=20)
+    (own,) = made.diagrams["reliability"].values()
+    whole, *strata = own
+    assert whole["stratum"] == "overall"
+    assert sum(whole["positives"]) == y.sum()
+    assert sum(whole["negatives"]) == (1 - y).sum()
+    assert whole["curve"]["p"] == sorted(whole["curve"]["p"])
+    # Strata that the votes made have neither.
+    assert strata
+    assert not any("curve" in panel for panel in strata)
+    (panels,) = made.diagrams["vote_reliability"].values()
+    (panel,) = panels
+    assert sum(panel["positives"]) == votes.sum()
+    assert sum(panel["positives"]) + sum(panel["negatives"]) == 2000
+    # The labels are surer than the votes: their curve is the steeper one.
+    rise = [np.ptp(shown["curve"]["value"]) for shown in (whole, panel)]
+    assert rise[0] > rise[1]
+    assert all(len(values) == 41 for values in panel["curve"].values())
+
+
+def test_a_stratum_without_a_curve_says_why():
+    p = np.linspace(0.1, 0.9, 40)
+    strata = np.array(["a", "b"])[np.arange(40) % 2]
+    y = np.where(strata == "a", 1, np.arange(40) // 2 % 2)
+    made = audit(y, p, strata=strata, n_resamples=20)
+    (panels,) = made.diagrams["reliability"].values()
+    named = {panel["stratum"]: panel for panel in panels}
+    assert named["a"]["curve"] is None
+    assert "one class" in named["a"]["curve_reason"]
+    assert named["b"]["curve"]

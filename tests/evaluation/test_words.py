@@ -29,10 +29,18 @@ def bent(bend, n=2000, seed=0, centre=0.0):
 @pytest.mark.parametrize(
     ("bend", "heading", "headline"),
     [
-        (lambda z: 2.0 * z, "No: over-confident", "It is over-confident: on average"),
-        (lambda z: 0.5 * z, "No: under-confident", "It is under-confident: on average"),
-        (lambda z: z - 1.5, "No: too low", "Its probabilities are too low: on average"),
-        (lambda z: z + 1.5, "No: too high", "Its probabilities are too high: on average"),
+        (
+            lambda z: 2.0 * z,
+            "No: over-confident",
+            "Its probabilities are over-confident: on average",
+        ),
+        (
+            lambda z: 0.5 * z,
+            "No: under-confident",
+            "Its probabilities are under-confident: on average",
+        ),
+        (lambda z: z - 1.5, "No: too low", "Its probabilities are too low: it expects"),
+        (lambda z: z + 1.5, "No: too high", "Its probabilities are too high: it expects"),
     ],
 )
 def test_the_verdict_names_the_way_it_is_wrong(bend, heading, headline, centre):
@@ -55,7 +63,7 @@ def test_a_shift_on_few_cases_is_called_neither_over_nor_under_confident(seed):
 
 def test_where_no_interval_tells_the_way_none_is_named():
     known = bent(lambda z: 2.0 * z).core["audits"]["model"]
-    judged = known["judgement"] | {"kind": ""}
+    judged = known["judgement"] | {"kind": "", "subjects": []}
     answers = verdict(known | {"judgement": judged})
     assert answers["answers"][0]["heading"] == "No"
     assert answers["headline"].startswith("Its probabilities deviate from the labels")
@@ -75,11 +83,15 @@ def test_of_several_classes_the_confidence_is_what_is_wrong():
     truth = rng.dirichlet([1.0, 0.8, 0.6], size=1500)
     y = np.array([rng.choice(3, p=each) for each in truth])
     sharp = truth**2.5 / (truth**2.5).sum(axis=1, keepdims=True)
-    # Every probability of the top class is too high, whichever class it is.
-    headline = audit(y, sharp, n_resamples=50).verdict["headline"]
+    # Every probability of the top class is too high, whichever class it is: all slopes are below 1.
+    made = audit(y, sharp, n_resamples=50)
+    headline = made.verdict["headline"]
     assert "positive" not in headline
-    assert "observed" not in headline
-    assert "confiden" in headline
+    assert headline.count("calibration slope 0.") == 3
+    # Where no class is known to be wrong, the confidence is.
+    known = made.core["audits"]["model"]
+    judged = known["judgement"] | {"subjects": []}
+    assert "confiden" in verdict(known | {"judgement": judged})["headline"]
 
 
 def test_files_may_have_the_names_of_methods():

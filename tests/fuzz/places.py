@@ -153,6 +153,7 @@ def _prepare(folder: Path) -> dict[str, Any]:
         "export": [["export", f / "probe", "--out", "out", "--audit", missing], ["export", missing]],
         "plan audit": [["plan", "--simulations", "nan"]],
         "plan votes": [["plan", "votes", "--simulations", "x"]],
+        "plan precision": [["plan", "precision", "--predictions", missing], ["plan", "precision"]],
         "fit": [
             ["fit", missing, "--method", "none", "--out", "out"],
             ["fit", f / "plain.csv", "--method", "x", "--out", "out"],

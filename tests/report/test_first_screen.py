@@ -85,7 +85,7 @@ AUDITS = {
         "attention",
     ),
     "8 unanimous cases": ({"y": np.ones(8, int), "probs": np.full(8, 0.99)}, "inconclusive"),
-    "one class": ({"y": np.ones(60, int), "probs": np.full(60, 0.9)}, "attention"),
+    "one class": ({"y": np.ones(100, int), "probs": np.full(100, 0.9)}, "attention"),
     "one class, votes": (
         {"y": np.ones(60, int), "probs": np.full(60, 0.9), "votes": np.full(60, 7), "n_raters": 7},
         "attention",
@@ -139,7 +139,7 @@ def check(verdict, lead):
         assert where in ("Unknown", "No subset stands out")
         assert "miscalibrated" not in " ".join(answer["text"] for answer in lead[:2])
     if verdict["badge"] == "good":
-        assert calibrated.startswith("Yes, within")
+        assert calibrated.startswith("Yes, typically within")
         assert help_.startswith("Nothing")
     if verdict["badge"] == "inconclusive":
         assert calibrated in ("Too few cases", "Unclear", "No verdict")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, check_inside
 from scalecal.cli.app import (
     AllowLeakage,
     Bins,
@@ -43,7 +44,7 @@ from scalecal.io.store import check_output_folder, output_folder, write_csv
 
 
 @command(
-    "audit predictions.csv --votes votes.csv --fail-if 'excess > 0.05' --out runs/audit",
+    "audit predictions.csv --votes votes.csv --fail-if 'verdict != good' --out runs/audit",
     Work("scalecal.io:read_predictions"),
     Work("scalecal.evaluation.audits:audit_predictions"),
 )
@@ -73,6 +74,14 @@ def audit(
             "by importance weights of both classes. Example: --prevalence 0.05",
         ),
     ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T",
+            help="Probability from which a case is called positive. Predicted difficulty is the distance "
+            "from it.",
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Audit only one part of the cases, such as test."),
@@ -91,8 +100,8 @@ def audit(
         typer.Option(
             "--fail-if",
             metavar="CONDITION",
-            help="Exit with code 3 if this holds: [STRATUM:] COLUMN OPERATOR NUMBER, such as "
-            "'excess > 0.05' or 'low: ece > 0.2'. May be given several times.",
+            help="Exit with code 3 if this holds: 'verdict != good', or [STRATUM:] COLUMN OPERATOR NUMBER, "
+            "such as 'oe < 0.8' or 'low: p_null_holm < 0.05'. May be given several times.",
         ),
     ] = None,
     json: Json = False,
@@ -122,8 +131,11 @@ def audit(
     reading["columns"] = named_columns(columns, votes)
     options = given(n_bins=n_bins, n_resamples=n_resamples)
     inputs = [*files, votes]
+    deciding = given(threshold=threshold)
+    if threshold is not None:
+        check_inside(threshold, "--threshold")
     if stream:
-        _check_stream(files, group_regex, votes, split, prevalence)
+        _check_stream(files, group_regex, votes, split, prevalence, threshold)
     else:
         options |= given(seed=seed, prevalence=prevalence)
         reading |= given(votes=votes, split=split, group_regex=group_regex)
@@ -142,11 +154,13 @@ def audit(
     elif len(files) == 1:
         predictions = read_predictions(files[0], **reading)
         check_strata(conditions, predictions.cases)
+        predictions = replace(predictions, **deciding)
         with showing("auditing") as advance:
             result = evaluate_alone(predictions, dataset=dataset, advance=advance, **options)
     else:
         several = read_common_predictions(files, **reading)
         check_strata(conditions, several.cases)
+        several = replace(several, **deciding)
         with showing("comparing") as advance:
             result = evaluate_files(several, advance=advance, **options)
     failed = result.failures(conditions)
@@ -160,7 +174,7 @@ def audit(
             result,
             kind="audit",
             command=sys.argv,
-            options={**options, **given(ties=ties, group_regex=group_regex)},
+            options={**options, **deciding, **given(ties=ties, group_regex=group_regex)},
             inputs=inputs,
         )
         close_run(out, written, result.facts)
@@ -176,6 +190,7 @@ def _check_stream(
     votes: Path | None,
     split: str | None,
     prevalence: float | None,
+    threshold: float | None,
 ) -> None:
     """Refuse what a stream cannot do: it keeps counts, and neither cases nor their ids and groups."""
     if len(files) > 1:
@@ -188,6 +203,7 @@ def _check_stream(
         "--votes": (votes, "put the votes into columns of FILE, or leave out --stream"),
         "--split": (split, "put these cases into a file of their own"),
         "--prevalence": (prevalence, "leave out --stream"),
+        "--threshold": (threshold, "leave out --stream"),
     }
     for option, (value, text) in advice.items():
         if value is not None:
@@ -206,12 +222,18 @@ class PlanGroup(TyperGroup):
 
 
 plan = typer.Typer(name="plan", cls=PlanGroup)
-app.add_typer(
-    plan, help="Estimate what a study needs, by simulation; `plan` alone is `plan audit`."
-)
+app.add_typer(plan, help="Estimate how many cases a study needs; `plan` alone is `plan audit`.")
 
 Simulations = Annotated[
     int | None, typer.Option("--simulations", help="Simulated studies per line of the table.")
+]
+
+GroupSize = Annotated[
+    int | None, typer.Option("--group-size", metavar="G", help="Cases a patient.")
+]
+Icc = Annotated[
+    float | None,
+    typer.Option("--icc", help="Correlation of the residuals of two cases of one patient."),
 ]
 
 
@@ -232,6 +254,8 @@ def plan_audit(
     readers: Annotated[
         str | None, typer.Option(metavar="M,M,...", help="Numbers of readers to consider.")
     ] = None,
+    group_size: GroupSize = None,
+    icc: Icc = None,
     n_simulations: Simulations = None,
     seed: Seed = None,
     out: Out = None,
@@ -249,6 +273,8 @@ def plan_audit(
             stratum_share=stratum_share,
             power=power,
             n_raters=split_list(readers, "--readers", int, what="whole numbers"),
+            group_size=group_size,
+            icc=icc,
             n_simulations=n_simulations,
             seed=seed,
         )
@@ -323,6 +349,96 @@ def plan_votes(
         say(f"\nWrote votes.csv and votes_needed.csv to {out}")
 
 
+@command(
+    "plan precision --prevalence 0.1 --auc 0.8 --threshold 0.1",
+    Work("scalecal.planning:plan_precision", {"readers": "n_raters"}),
+    name="precision",
+    group=plan,
+)
+def plan_precision(
+    prevalence: Annotated[
+        float | None,
+        typer.Option(help="Share of positives; without it the mean of the predictions."),
+    ] = None,
+    auc: Annotated[
+        float | None,
+        typer.Option(help="C-statistic; without it that of the predictions, if calibrated."),
+    ] = None,
+    logit_normal: Annotated[
+        str | None,
+        typer.Option(metavar="MEAN,SD", help="Logits of the predictions are normal."),
+    ] = None,
+    beta: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Predictions have a beta distribution.")
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Predictions of similar cases; their p is used."),
+    ] = None,
+    oe_width: Annotated[float | None, typer.Option(help="Width of the interval of O:E.")] = None,
+    slope_width: Annotated[
+        float | None, typer.Option(help="Width of the interval of the calibration slope.")
+    ] = None,
+    auc_width: Annotated[
+        float | None, typer.Option(help="Width of the interval of the AUC.")
+    ] = None,
+    net_benefit_width: Annotated[
+        float | None, typer.Option(help="Width of the interval of the standardised net benefit.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Probability above which one acts; adds the net benefit there."),
+    ] = None,
+    group_size: GroupSize = None,
+    icc: Icc = None,
+    readers: Annotated[
+        int | None,
+        typer.Option(metavar="M", help="Votes on each case, where votes are what is predicted."),
+    ] = None,
+    kappa: Annotated[
+        float | None, typer.Option(help="Correlation of two readers' votes on one case.")
+    ] = None,
+    out: Out = None,
+) -> None:
+    """Say how many cases and events give 95 % intervals of given widths, by formula.
+
+    For O:E, calibration slope, AUC and net benefit (Riley et al., Statistics in Medicine 2021). Cases of one
+    patient, and several readers of a case, count for what they are worth.
+    """
+    from scalecal.planning import plan_precision as run_plan
+
+    if out is not None:
+        check_output_folder(out, kind="plan", names=("precision.csv",), inputs=[predictions])
+    p = None
+    if predictions is not None:
+        # Neither labels nor votes are needed: of two classes all that counts is p.
+        read = read_predictions(predictions, keep_unlabelled=True, classes=("0", "1"))
+        p = read.p
+    answer = run_plan(
+        **given(
+            prevalence=prevalence,
+            auc=auc,
+            logit_normal=split_list(logit_normal, "--logit-normal", float, what="two numbers"),
+            beta=split_list(beta, "--beta", float, what="two numbers"),
+            predictions=p,
+            oe_width=oe_width,
+            slope_width=slope_width,
+            auc_width=auc_width,
+            net_benefit_width=net_benefit_width,
+            threshold=threshold,
+            group_size=group_size,
+            icc=icc,
+            n_raters=readers,
+            kappa=kappa,
+        )
+    )
+    say(str(answer))
+    if out is not None:
+        with output_folder(out, kind="plan") as folder:
+            write_csv(answer.table, folder / "precision.csv")
+        say(f"\nWrote precision.csv to {out}")
+
+
 @command("report runs/compare --export runs/figures", Work("scalecal.report:write_report"))
 def report(
     runs: Annotated[
@@ -343,6 +459,21 @@ def report(
             help="Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX).",
         ),
     ] = None,
+    checklist: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also write checklist.md and checklist.csv into RUN, and show on the page, which items of a "
+            "reporting checklist the run answers: {scalecal.report.checklists:CHECKLISTS}.",
+        ),
+    ] = None,
+    paragraph: Annotated[
+        bool,
+        typer.Option(
+            "--paragraph",
+            help="Only print a paragraph for a paper, with the numbers of the run filled in.",
+        ),
+    ] = False,
     open: Annotated[
         bool,
         typer.Option(
@@ -359,9 +490,22 @@ def report(
                 raise InputError(
                     f"{run} is a file, expected a folder that a scalecal command wrote"
                 )
+        if paragraph:
+            for cell in pages.report_facts(runs)["cells"]:
+                say(pages.paragraph(cell))
+            return
         if export is not None:
             check_output_folder(export, kind="report", inputs=[*runs, images])
-        path = pages.write_report(runs, out or runs[0] / "report.html", **given(images=images))
+        if checklist is not None:
+            if len(runs) > 1:
+                raise InputError(
+                    f"--checklist {checklist} is about one run, got {len(runs)}: report them one by one"
+                )
+            listed = pages.write_checklist(runs[0], checklist)
+            say(f"Wrote {' and '.join(map(str, listed))}")
+        path = pages.write_report(
+            runs, out or runs[0] / "report.html", **given(images=images, checklist=checklist)
+        )
         say(f"Wrote {path}")
         if export is not None:
             say(f"Wrote {len(pages.export(runs, export))} files of figures and tables to {export}")

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
 
 from scalecal import __version__, metrics
 from scalecal.cases import Cases, Factor, Predictions, rows_of
 from scalecal.checks import (
     Float,
     InputError,
+    Int,
     as_names,
     check_counts,
     check_groups,
@@ -58,6 +60,9 @@ class Audit:
     difficulty
         Votes against the probability of a vote in strata of predicted difficulty (`votes_by_difficulty`
         in `scalecal.inference.difficulty`), one dict each; empty without votes.
+    classes
+        Of more than two classes, the numbers of each against the rest; empty for a stream, which keeps the
+        predicted class alone.
     references
         The same for two predictors that know nothing: one half for every case, and the prevalence.
     meta
@@ -89,6 +94,7 @@ class Audit:
     reweighted: Reweighted | None = field(default=None, repr=False)
     by_votes: Audit | None = field(default=None, repr=False)
     difficulty: list[dict[str, Any]] = field(default_factory=list)
+    classes: list[dict[str, Any]] = field(default_factory=list)
     nulls: dict[str, Float] = field(default_factory=dict, repr=False)
     null_bars: dict[str, Float] = field(default_factory=dict, repr=False)
 
@@ -294,6 +300,7 @@ def audit_predictions(
             of_label=own.p_reader is None,
             y=y,
             p_split=own.p_split,
+            threshold=predictions.threshold,
             groups=units.group,
             n_resamples=n_resamples,
             seed=seed,
@@ -307,6 +314,9 @@ def audit_predictions(
         rows, predictions, units, reweighted, options, lambda share: advance(share * third)
     )
     rows = complete_rows(rows)
+    classes: list[dict[str, Any]] = []
+    if p.ndim == 2 and units.times is None:
+        classes = _class_rows(cases.classes, y, p, units, options)
     meta = _meta(predictions, units) | options
     notes = [*_notes(predictions, rows, units), *cases.notes]
     # At the sample's own prevalence nothing is reweighted, and nothing is said of it.
@@ -331,9 +341,22 @@ def audit_predictions(
         units,
         reweighted,
         difficulty=difficulty,
+        classes=classes,
         nulls=nulls,
         null_bars=null_bars,
     )
+
+
+def _class_rows(
+    names: tuple[str, ...], y: Int, p: Float, units: Units, options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Numbers of each class against the rest, its tests corrected for the number of classes."""
+    rows = []
+    for k, name in enumerate(names):
+        of_class = score((y == k).astype(np.int64), p[:, k], None, units=units, **options)
+        rows.append({"name": f"class={name}"} | of_class)
+    # The first row of a table stands apart from those that are corrected together.
+    return complete_rows([{"name": "overall"}, *rows])[1:]
 
 
 def _reweighted(predictions: Predictions, units: Units, prevalence: float) -> Reweighted | None:
@@ -386,8 +409,9 @@ def complete_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             rows[0][f"{key}_holm"] = rows[0][key]
     present = set().union(*rows)
     blank: dict[str, Any] = {k: float("nan") for k in metrics.COLUMNS if k in present}
-    if "reason" in blank:
-        blank["reason"] = ""
+    for key in ("reason", "curve_reason"):
+        if key in blank:
+            blank[key] = ""
     return [blank | row for row in rows]
 
 
@@ -480,6 +504,7 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
         "n_classes": count_classes(own.p),
         "classes": list(cases.classes),
         "event": "top class is right",
+        "threshold": predictions.threshold,
         "strata": "given",
         "resampled": "cases",
         "n_groups": None,
@@ -509,6 +534,33 @@ def _meta(predictions: Predictions, units: Units) -> dict[str, Any]:
     return meta
 
 
+MIN_SWAP_GAIN = 0.1
+"""Gain in accuracy from which another order of the classes is suspected."""
+
+
+def _doubts(y: Int, p: Float) -> list[str]:
+    """Notes on probabilities that look like something else: decisions, or columns in another order."""
+    if ((p == 0.0) | (p == 1.0)).all():
+        return [
+            "All probabilities are 0 or 1, so these look like decisions: an audit needs the probabilities "
+            "behind them."
+        ]
+    if p.ndim == 1:
+        return []
+    n_classes = p.shape[1]
+    table = np.bincount(y * n_classes + p.argmax(axis=1), minlength=n_classes**2)
+    table = table.reshape(n_classes, n_classes)
+    label, column = linear_sum_assignment(table, maximize=True)
+    right, best = int(np.trace(table)), int(table[label, column].sum())
+    # Chance alone finds some better order, by about the root of the cases that it moves.
+    if best - right < max(MIN_SWAP_GAIN * len(y), 4.0 * np.sqrt(best)):
+        return []
+    return [
+        f"The accuracy is {right / len(y):.2f}, and would be {best / len(y):.2f} with the classes' columns "
+        "in another order: check which column belongs to which class."
+    ]
+
+
 def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -> list[str]:
     notes = []
     cases, p, n = predictions.cases, predictions.p, units.n
@@ -531,7 +583,20 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         )
     single = [r["name"] for r in rows if r["n"] and p.ndim == 1 and r["prevalence"] in (0.0, 1.0)]
     if single:
-        notes.append(f"One class only in {some_of(single)}: AUC is undefined there.")
+        notes.append(
+            f"One class only in {some_of(single)}: AUC, O:E and calibration slope are undefined there."
+        )
+    if p.ndim == 1 and not single and np.isnan(rows[0]["slope"]):
+        notes.append(
+            "The probabilities separate the classes, or are all equal: there is no calibration slope."
+        )
+    notes += _doubts(predictions.y, p)
+    threshold = predictions.threshold
+    if p.ndim == 1 and not (p >= threshold).any():
+        notes.append(
+            f"No case has a probability of {threshold:g} or more: at this threshold none is called positive. "
+            "State another one with --threshold (in Python threshold=)."
+        )
     if p.ndim == 1 and rows[0].get("auc_high", 1.0) < 0.5:
         notes.append(
             f"AUC is {rows[0]['auc']:.3f}, below chance: p looks like the probability of the other class. "

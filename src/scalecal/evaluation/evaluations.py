@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scalecal.cases import BASELINE, Factor, Predictions
-from scalecal.checks import InputError, LazyModule, check_probs
+from scalecal.checks import InputError, LazyModule, check_inside, check_probs
 from scalecal.evaluation import changes, exhibits, texts, words
 from scalecal.evaluation.audits import Audit, audit_predictions, cases_of
 from scalecal.evaluation.candidates import NOTHING, try_candidates
@@ -29,6 +29,7 @@ from scalecal.evaluation.judging import JUDGES, Facts, judge, judged_choice, rec
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
 from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
+from scalecal.metrics import COLUMNS
 from scalecal.metrics.arguments import as_table
 from scalecal.probes.methods import METHODS
 from scalecal.votes import without_ties
@@ -156,23 +157,28 @@ class Evaluation:
         return pd.DataFrame(self.core["differences"])
 
     def failures(self, conditions: Iterable[str | Condition]) -> list[Failure]:
-        """Return which conditions, such as "excess > 0.05" or "low: ece > 0.2", are met.
+        """Return which conditions, such as "verdict != good" or "oe < 0.8", are met.
 
         See `scalecal.evaluation.gates`; an undefined number counts as failing. Of several files each is
         tested.
         """
-        audits = {"": self.audit}
+        audits = {self.core["judged"]: self.audit}
         if self.core["kind"] == "files":
             audits = dict(self.audits)
         failures = []
-        for name, audit in audits.items():
-            for failure in gate_failures(conditions, audit.rows, audit.difficulty):
-                failures.append(replace(failure, model=name))
+        for method, audit in audits.items():
+            badge = self.core["audits"][method]["judgement"]["badge"]
+            rows = [*audit.rows, *audit.classes]
+            for failure in gate_failures(conditions, rows, audit.difficulty, badge=badge):
+                if self.core["kind"] == "files":
+                    failure = replace(failure, model=method)
+                failures.append(failure)
         return failures
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per stratum; the columns are explained in `scalecal.metrics.COLUMNS`."""
-        return pd.DataFrame(self.rows)
+        """Return one row per stratum, and per class of several (`scalecal.metrics.COLUMNS`)."""
+        frame = pd.DataFrame([*self.rows, *self.audit.classes])
+        return frame[[key for key in COLUMNS if key in frame]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``audit.json`` holds: an extract of the facts; of several files, all audits."""
@@ -239,6 +245,7 @@ def extract(core: Facts, method: str, audit: Audit) -> dict[str, Any]:
         sentences = words.verdict_sentences(found, found["answers"])
     return {
         "strata": audit.rows,
+        "classes": audit.classes,
         "difficulty": audit.difficulty,
         "references": audit.references,
         "decision": exhibits.decision_rows(audit, exhibits.CHOSEN),
@@ -269,7 +276,10 @@ def audit_facts(audit: Audit, calibration: Facts | None = None) -> dict[str, Any
         "rows": audit.shown_rows,
         "difficulty": audit.difficulty,
         "references": [row for row in audit.references if row["stratum"] in shown],
-        "judgement": judge(audit.rows, audit.difficulty, **about, **_estimation(calibration)),
+        "classes": audit.classes,
+        "judgement": judge(
+            audit.rows, audit.difficulty, audit.classes, **about, **_estimation(calibration)
+        ),
         "notes": audit.shown_notes,
         "meta": audit.meta,
     }
@@ -302,6 +312,7 @@ def audit(
     rho: float = 0.0,
     p_split: ArrayLike | None = None,
     prevalence: float | None = None,
+    threshold: float = 0.5,
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,
@@ -336,6 +347,9 @@ def audit(
         Share of positives, of two classes, where the model will be used, if the cases were sampled by
         class (an enriched sample): all numbers then refer to that population, and cases are
         weighted by their label (`scalecal.metrics.reweighting`).
+    threshold
+        Probability from which a case is called positive, of two classes: strata of predicted difficulty are
+        by the distance from it.
     n_bins
         Bins of equal width for ECE.
     n_resamples, seed
@@ -368,8 +382,9 @@ def audit(
     )
     reader = None if p_reader is None else check_probs(p_reader, "p_reader")
     split = None if p_split is None else check_probs(p_split, "p_split")
+    predictions = Predictions.single(cases, p, reader, rho=rho, p_split=split)
     return evaluate_alone(
-        Predictions.single(cases, p, reader, rho=rho, p_split=split),
+        replace(predictions, threshold=check_inside(threshold, "threshold")),
         prevalence=prevalence,
         n_bins=n_bins,
         n_resamples=n_resamples,

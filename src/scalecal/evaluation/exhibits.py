@@ -28,8 +28,17 @@ from scalecal.checks import MAX_RHO, Float, Int, as_rng
 from scalecal.evaluation.audits import Audit
 from scalecal.evaluation.cells import PUBLISHED, VOTED, reweighted
 from scalecal.evaluation.changes import Row, null_band
+from scalecal.evaluation.rows import label_sample
+from scalecal.inference.curves import fit_curve
 from scalecal.inference.units import Units, unit_interval
-from scalecal.metrics.arguments import as_table, blocks, event_probs, read_event, read_hard_event
+from scalecal.metrics.arguments import (
+    Sample,
+    as_table,
+    blocks,
+    event_probs,
+    read_event,
+    read_hard_event,
+)
 from scalecal.metrics.binning import Bins, bin_index, bins
 from scalecal.metrics.grouping import flipped, group_totals, pooled, read_groups, too_few
 from scalecal.metrics.label_scores import EPS, check_thresholds
@@ -68,9 +77,61 @@ SPLITS_LISTED = 12
 """Cases listed whose panel is most likely to split."""
 
 
+HISTOGRAM = 30
+"""Cells of equal width of the distribution of p by outcome."""
+
+
+def curve_facts(
+    outcome: Float, p: Float, units: Units, seed: int, readers: Int | None = None
+) -> Row:
+    """The flexible curve with its bands, and the distribution of p for both outcomes.
+
+    Parameters
+    ----------
+    outcome
+        (n,) labels, or shares of votes.
+    p, units
+        (n,) probabilities, and what is independent.
+    seed
+        Of the draws behind the simultaneous band.
+    readers
+        (n,) votes behind each share, which are counted then.
+
+    Returns
+    -------
+    dict
+        ``curve``: ``p`` (a grid over the central 95 % of p), ``value``, ``low``, ``high`` (pointwise 95 %),
+        ``all_low``, ``all_high`` (simultaneous); or None, and ``curve_reason`` says why. ``positives`` and
+        ``negatives`` count the cases, or votes, of either outcome in `HISTOGRAM` cells of p.
+    """
+    times = np.ones(len(p))
+    if units.times is not None:
+        times = units.times
+    if readers is not None:
+        times = times * readers
+    cell = bin_index(p, n_bins=HISTOGRAM)
+    facts: Row = {"curve": None, "curve_reason": ""}
+    for name, mass in (("positives", times * outcome), ("negatives", times * (1.0 - outcome))):
+        facts[name] = np.rint(np.bincount(cell, mass, HISTOGRAM)).astype(int).tolist()
+    curve = fit_curve(outcome, p, units)
+    if isinstance(curve, str):
+        facts["curve_reason"] = curve
+        return facts
+    grid = curve.grid()
+    drawn = {"p": grid, **curve.band(grid, seed=seed)}
+    # Four digits are finer than any screen, and keep the facts small.
+    facts["curve"] = {
+        name: [float(f"{value:.4g}") for value in values] for name, values in drawn.items()
+    }
+    return facts
+
+
 def reliability_facts(audit: Audit) -> list[Row]:
-    """One panel per stratum of the audited seed: bins, counts, consistency bars, null."""
-    panels = []
+    """One panel per stratum of the audited seed: bins, counts, consistency bars, null, flexible curve.
+
+    Strata that the votes made have no curve: selection would bend that of a calibrated model.
+    """
+    predictions, panels = audit.predictions, []
     for row in audit.shown_rows:
         if not row["n"]:
             continue
@@ -82,6 +143,12 @@ def reliability_facts(audit: Audit) -> list[Row]:
             panel |= {k: row.get(k) for k in ("null", "null_low", "null_high")}
         table, bars = audit.reliability(row["name"])
         panel["bins"] = _bin_facts(table, bars.lo, bars.hi)
+        if row["name"] == "overall" or not predictions.cases.agreement:
+            inside = predictions.cases.within(row["name"])
+            event = label_sample(predictions.y[inside], predictions.p[inside]).event
+            units = audit.units.within(inside)
+            panel |= {k: row[k] for k in ("ici", "ici_low", "ici_high", "ici_floor")}
+            panel |= curve_facts(event.y, event.p, units, audit.meta["seed"])
         panels.append(panel)
     return panels
 
@@ -209,7 +276,7 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
         correlation behind the bars), ``ece, null, null_low, null_high`` (of the bins, and what
         calibrated probabilities would show: mean, 5th and 95th percentile) and ``bins``: for each
         filled bin ``lo, hi, mean_p, mean_y`` (mean share of positive votes), ``n, votes, bar_lo,
-        bar_hi`` (the central `level` of calibrated ones).
+        bar_hi`` (the central `level` of calibrated ones); and what `curve_facts` says of the shares.
 
     Examples
     --------
@@ -248,7 +315,18 @@ def vote_reliability(audit: Audit, *, level: float = 0.9) -> list[dict[str, Any]
             sample_weight=rows_of(source.units.times, inside),
             importance=importance,
         )
-        panels.append({"stratum": name, "judges": meta["votes_judge"], **_vote_facts(made, level)})
+        judged = Sample(np.zeros(0), predictions.only.vote_p[inside], votes=votes).judged(1)
+        event = read_event(judged.shares, judged.p)
+        voted = np.asarray(votes.sum(axis=1) > 0)
+        known = source.units.within(inside).within(voted)
+        panels.append(
+            {
+                "stratum": name,
+                "judges": meta["votes_judge"],
+                **_vote_facts(made, level),
+                **curve_facts(event.y, event.p, known, meta["seed"], judged.readers),
+            }
+        )
     return panels
 
 

@@ -1,9 +1,10 @@
-"""A gate on an audit: conditions such as ``low: ece > 0.2`` under which it fails.
+"""A gate on an audit: conditions such as ``verdict != good`` under which it fails.
 
-A condition is ``[STRATUM:] COLUMN OPERATOR NUMBER``. The column is a key of `scalecal.metrics.COLUMNS`,
-the operator one of ``> >= < <= == !=``, the stratum one of the audit's: ``overall`` (where none is
-named), those of agreement or of the data, and easy, middle and hard by predicted difficulty, where there
-are votes. What the data call a stratum goes before; of two colons the last one ends the stratum's name.
+A condition is ``verdict != good`` (``==`` or ``!=``, and a badge: good, attention, inconclusive), or
+``[STRATUM:] COLUMN OPERATOR NUMBER``. The column is a key of `scalecal.metrics.COLUMNS`, the operator one of
+``> >= < <= == = !=``, the stratum one of the audit's: ``overall`` (where none is named), those of agreement
+or of the data, ``class=NAME`` of several classes, and easy, middle and hard by predicted difficulty, where
+there are votes. What the data call a stratum goes before; of two colons the last one ends the stratum's name.
 
 A condition whose number is undefined counts as met: a gate that cannot be evaluated must not pass.
 """
@@ -20,21 +21,29 @@ from typing import Any
 
 from scalecal.cases import Cases
 from scalecal.checks import InputError, lookup
+from scalecal.inference.curves import ERRORS
 from scalecal.inference.difficulty import DIFFICULTIES
 from scalecal.io.text import some_of
 from scalecal.metrics import COLUMNS
 
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
+VERDICT = "verdict"
+"""What a condition on the badge names in the place of a column."""
+
+BADGES = ("good", "attention", "inconclusive")
+"""What a verdict can be."""
+
+OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
     "<=": operator.le,
     "==": operator.eq,
+    "=": operator.eq,
     "!=": operator.ne,
 }
 
 _CONDITION = re.compile(
-    r"\s*(?:(?P<stratum>.*\S)\s*:)?\s*(?P<column>\w+)\s*(?P<operator>[<>]=?|[=!]=)\s*(?P<limit>\S+)\s*",
+    r"\s*(?:(?P<stratum>.*\S)\s*:)?\s*(?P<column>\w+)\s*(?P<operator>[<>]=?|!=|==?)\s*(?P<limit>\S+)\s*",
     re.DOTALL,
 )
 
@@ -48,19 +57,23 @@ class Condition:
     stratum : str
         The row of the audit; "overall" holds all cases.
     column : str
-        Key in `COLUMNS`.
+        Key in `COLUMNS`, or "verdict".
     operator : str
         Key in `OPERATORS`.
-    limit : float
+    limit : float or str
+        A number, or the badge that a verdict is compared with.
     """
 
     stratum: str
     column: str
     operator: str
-    limit: float
+    limit: float | str
 
     def __str__(self) -> str:
-        test = f"{self.column} {self.operator} {self.limit:g}"
+        limit = self.limit
+        if not isinstance(limit, str):
+            limit = f"{limit:g}"
+        test = f"{self.column} {self.operator} {limit}"
         if self.stratum == "overall":
             return test
         return f"{self.stratum}: {test}"
@@ -75,15 +88,18 @@ class Failure:
     """
 
     condition: Condition
-    value: float
+    value: float | str
     n: int
     reason: str = ""
     model: str = ""
 
     def __str__(self) -> str:
         condition = self.condition
-        outcome = f"{condition.column} is undefined ({self.reason})"
-        if not self.reason:
+        if isinstance(self.value, str):
+            outcome = f"the verdict is {self.value}"
+        elif self.reason:
+            outcome = f"{condition.column} is undefined ({self.reason})"
+        else:
             outcome = f"{condition.column} = {self.value:.6g}"
         text = f"{condition}: {outcome} in {condition.stratum}, n = {self.n:,}"
         if self.model:
@@ -103,20 +119,34 @@ def parse_condition(text: str) -> Condition:
     >>> parse_condition("ece above 0.2")
     Traceback (most recent call last):
         ...
-    scalecal.checks.InputError: a condition must read like 'excess > 0.05' or ..., got 'ece above 0.2'
+    scalecal.checks.InputError: a condition must read like 'verdict != good', ... got 'ece above 0.2'
     """
     match = _CONDITION.fullmatch(text)
+    if match is not None and match["column"] == VERDICT:
+        return _on_verdict(text, match)
     limit = math.nan
     if match is not None:
         with contextlib.suppress(ValueError):
             limit = float(match["limit"])
     if match is None or not math.isfinite(limit):
         raise InputError(
-            f"a condition must read like 'excess > 0.05' or 'low: ece > 0.2', got {text!r}"
+            "a condition must read like 'verdict != good', 'oe < 0.8' or 'low: p_null_holm < 0.05', got "
+            f"{text!r}"
         )
     known = {k: c for k, c in COLUMNS.items() if c.format != "text" and c.in_audit}
     lookup(match["column"], known, f"column in the condition {text!r}:")
     return Condition(match["stratum"] or "overall", match["column"], match["operator"], limit)
+
+
+def _on_verdict(text: str, match: re.Match[str]) -> Condition:
+    badge = match["limit"]
+    if match["stratum"] not in (None, "overall"):
+        raise InputError(f"the verdict is on all cases: leave out the stratum in {text!r}")
+    if match["operator"] not in ("==", "=", "!="):
+        raise InputError(f"a verdict is compared by == or !=, got {text!r}")
+    if badge not in BADGES:
+        raise InputError(f"unknown verdict in {text!r}: {badge!r}. Known: {', '.join(BADGES)}")
+    return Condition("overall", VERDICT, match["operator"], badge)
 
 
 def parse_conditions(conditions: Iterable[str | Condition]) -> list[Condition]:
@@ -134,7 +164,9 @@ def check_strata(conditions: Iterable[Condition], cases: Cases) -> None:
         ...
     scalecal.checks.InputError: unknown stratum in the condition 'hard: n < 9': 'hard'. Known: overall
     """
-    names = cases.stratified().stratum_names
+    names = list(cases.stratified().stratum_names)
+    if len(cases.classes) > 2:
+        names += [f"class={name}" for name in cases.classes]
     _check_strata(conditions, names, votes=cases.votes is not None)
 
 
@@ -154,6 +186,8 @@ def gate_failures(
     conditions: Iterable[str | Condition],
     rows: Sequence[Mapping[str, Any]],
     difficulty: Sequence[Mapping[str, Any]] = (),
+    *,
+    badge: str = "",
 ) -> list[Failure]:
     """Return the conditions that are met, in their order.
 
@@ -163,6 +197,8 @@ def gate_failures(
         Text, or what `parse_condition` made of it.
     rows, difficulty
         As an audit holds them.
+    badge
+        The audit's verdict; needed for conditions on it.
 
     Examples
     --------
@@ -179,6 +215,10 @@ def gate_failures(
     out = []
     for condition in parsed:
         row = table[condition.stratum]
+        if condition.column == VERDICT:
+            if OPERATORS[condition.operator](badge, condition.limit):
+                out.append(Failure(condition, badge, int(row["n"])))
+            continue
         value, reason = _value(row, condition.column, votes=bool(difficulty))
         # A gate that cannot be evaluated must not pass.
         if reason or OPERATORS[condition.operator](value, condition.limit):
@@ -201,6 +241,8 @@ def _value(row: Mapping[str, Any], key: str, *, votes: bool) -> tuple[float, str
         reason = "there are no groups"
     elif key not in row:
         reason = "an audit does not have it for this stratum"
+    elif key.startswith(ERRORS) and row.get("curve_reason"):
+        reason = row["curve_reason"]
     elif row.get("reason"):
         reason = row["reason"]
     elif key.startswith("p_") and math.isfinite(row.get("p_null", math.nan)):

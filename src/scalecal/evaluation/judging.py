@@ -1,8 +1,9 @@
 """The verdict on an audit's numbers: a badge, and everything that words need to explain it.
 
 The badge is `attention` only where a test rejects after Holm's correction for all tests behind it, `good`
-only where the cases suffice to rule out an error that matters (`LIMIT`), else `inconclusive`. Here are
-numbers alone; `scalecal.evaluation.words` says them.
+only where the cases suffice to rule out every error that matters, else `inconclusive`. Where findings are
+rare no probability can be wrong by many points, so errors are judged as ratios too (`BOUNDS`): of two classes
+over all cases, of more for each class. Here are numbers alone; `scalecal.evaluation.words` says them.
 
 One rule recommends, for audit, compare and calibrate: `p` is chosen by label NLL and `p_reader` by vote
 NLL, each with the lowest loss. Whether the gain is significant (`sure`) allows for the number of candidates
@@ -12,7 +13,7 @@ in both cases alike: trying more of them cannot make a gain.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite, nan, sqrt
+from math import isfinite, log, nan, sqrt
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,22 @@ LEVEL = 0.05
 """Level of the tests behind every verdict and sentence."""
 
 LIMIT = 0.10
-"""Error of a probability that matters: a model is good where larger ones are ruled out."""
+"""Typical error of the probabilities that matters: a model is good where larger ones are ruled out."""
 
 SMALL = 0.02
-"""Error that does not matter, even where many cases prove it."""
+"""Typical error that does not matter, however many cases prove it, if all ratios are in `SMALL_BOUNDS`."""
+
+BOUNDS = {"oe": (1 / 1.5, 1.5), "citl": (-log(1.5), log(1.5)), "slope": (0.8, 1.25)}
+"""Ratios inside which a model is good: observed to expected events, odds (as an offset of logits), slope."""
+
+SMALL_BOUNDS = {"oe": (1 / 1.1, 1.1), "citl": (-log(1.1), log(1.1)), "slope": (1 / 1.1, 1.1)}
+"""Ratios that do not matter, even where many cases prove them."""
+
+COMMON = 0.1
+"""Prevalence of the rarer class from which an error is described by confidence and accuracy."""
+
+MIN_EVENTS = 50
+"""Events, and non-events, below which no model is good, whatever its intervals."""
 
 Row = Mapping[str, Any]
 Facts = Mapping[str, Any]
@@ -38,6 +51,7 @@ Facts = Mapping[str, Any]
 def judge(
     rows: Sequence[Row],
     difficulty: Sequence[Row] = (),
+    classes: Sequence[Row] = (),
     *,
     agreement: bool,
     foreseen: bool = False,
@@ -52,6 +66,8 @@ def judge(
     ----------
     rows, difficulty
         Strata, and strata of predicted difficulty judged by votes.
+    classes
+        Of more than two classes, the row of each against the rest.
     agreement
         Whether the strata are of agreement.
     foreseen
@@ -72,21 +88,24 @@ def judge(
     dict
         ``badge``; ``p`` (of all tests together); ``error`` and ``error_high`` (the typical error over all
         cases, chance removed, and the upper end of its 95 % interval); ``overall`` (whether all cases
-        together fail) and ``kind`` (which way); ``parts`` (strata that are tested: name, kind, n, p, high,
-        whether each failed); ``failing`` (names of all that failed); ``reader`` (whether only votes on a
-        reader's probability fail); ``hint`` (a sign of an error that may be chance); ``small`` (an error
-        is proved that does not matter); ``unproven`` and ``untied``
-        (as given).
+        together fail) and ``kind`` (which way); ``subjects`` (what is judged by ratios: all cases, or each
+        class); ``parts`` (strata that are tested: name, kind, n, p, high, whether each failed); ``failing``
+        (names of all that failed); ``reader`` (whether only votes on a reader's probability fail); ``hint``
+        (a sign of an error that may be chance); ``small`` (an error is proved that does not matter);
+        ``unproven`` and ``untied`` (as given).
 
     Examples
     --------
     >>> row = {"n": 400, "p_cox": 0.2, "p_consistency": 0.6, "debiased_error": 0.001,
-    ...        "debiased_error_high": 0.004}
+    ...        "debiased_error_high": 0.004, "events": 160, "oe": 1.0, "oe_low": 0.9, "oe_high": 1.1,
+    ...        "citl": 0.0, "citl_low": -0.2, "citl_high": 0.2, "slope": 1.0, "slope_low": 0.85,
+    ...        "slope_high": 1.15}
     >>> found = judge([row], agreement=False)
     >>> found["badge"], round(found["error_high"], 3)
     ('good', 0.063)
     """
-    whole = _whole(rows[0], estimation_error)
+    whole = _whole(rows[0], classes, estimation_error)
+    subjects = _subjects(rows[0], classes)
     parts = _parts(rows, difficulty, agreement)
     judged = [part for part in parts if isfinite(part["p"])]
     least = min((part["p"] for part in judged), default=nan)
@@ -94,14 +113,18 @@ def judge(
     failing, overall = _rejected(whole["p"], judged)
     for part in parts:
         part["failed"] = part in failing
+    for subject in subjects:
+        subject["failed"] = overall and subject["p"] < LEVEL
     wrong = list(failing)
     if overall:
         wrong.insert(0, whole)
     # The hardest part is what an audit is for: without it nothing is good.
     hardest_known = not parts or isfinite(parts[-1]["p"])
     bounded = hardest_known and all(t["high"] <= LIMIT for t in (whole, *judged))
+    bounded = bounded and bool(subjects) and not any(t["open"] for t in subjects)
     hint = not wrong and (whole["p"] < LEVEL or least < LEVEL)
     small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
+    small = small and all(t["small"] for t in subjects)
     if untied:
         badge = "inconclusive"
     elif wrong and not small:
@@ -110,13 +133,17 @@ def judge(
         badge = "good"
     else:
         badge = "inconclusive"
+    kind = error_kind(rows[0])
+    if not classes and subjects:
+        kind = subjects[0]["kind"]
     return {
         "badge": badge,
         "p": min(adjusted, default=nan),
         "error": whole["error"],
         "error_high": whole["high"],
         "overall": overall,
-        "kind": error_kind(rows[0]),
+        "kind": kind,
+        "subjects": subjects,
         "parts": parts,
         "failing": [t["name"] for t in wrong],
         "foreseen": foreseen,
@@ -126,6 +153,72 @@ def judge(
         "unproven": unproven,
         "untied": untied,
     }
+
+
+def _subjects(row: Row, classes: Sequence[Row]) -> list[dict[str, Any]]:
+    """What is judged by ratios, the worst first: all cases of two classes, or each class of more.
+
+    ``open`` names what keeps it from being good: ``events`` where they are too few, and each ratio whose
+    interval is not inside `BOUNDS`. A stream of several classes has none.
+    """
+    judged = list(classes)
+    if not classes and isfinite(row.get("events", nan)):
+        judged = [row]
+    adjusted = holm([class_row["p_cox"] for class_row in judged])
+    out = []
+    for subject, p in zip(judged, adjusted, strict=True):
+        fewest = min(subject["events"], subject["n"] - subject["events"])
+        unsettled = [key for key in BOUNDS if not _inside(subject, key, BOUNDS[key])]
+        if fewest < MIN_EVENTS:
+            unsettled.insert(0, "events")
+        kind, size = _shape(subject)
+        out.append(
+            {
+                "name": subject["name"],
+                "n": subject["n"],
+                "fewest": int(fewest),
+                "p": float(p),
+                "kind": kind,
+                "size": size,
+                "open": unsettled,
+                "small": all(_inside(subject, key, SMALL_BOUNDS[key]) for key in SMALL_BOUNDS),
+            }
+        )
+    return sorted(out, key=lambda subject: -subject["size"])
+
+
+def _inside(row: Row, key: str, bounds: tuple[float, float]) -> bool:
+    """Whether the 95 % interval of a ratio lies inside its bounds; without one it does not."""
+    low, high = row.get(f"{key}_low", nan), row.get(f"{key}_high", nan)
+    return bool(bounds[0] < low and high < bounds[1])
+
+
+def _shape(row: Row) -> tuple[str, float]:
+    """Which way probabilities are wrong, as a ratio, and how far (as a logarithm).
+
+    Of an offset and a slope it is the one whose interval is further from being right; how far is the larger.
+    """
+    kind, clearest, size = "", 0.0, 0.0
+    for key, right, ways in (("citl", 0.0, ("high", "low")), ("slope", 1.0, ("over", "under"))):
+        low, high = row.get(f"{key}_low", nan), row.get(f"{key}_high", nan)
+        if not (low > right or high < right):
+            continue
+        away = row[key] - right
+        if key == "slope" and row[key] > 0:
+            size = max(size, abs(log(row[key])))
+        else:
+            size = max(size, abs(away))
+        # Half of the interval is how far chance alone may take it.
+        clear = abs(away) / ((high - low) / 2)
+        if clear > clearest:
+            kind, clearest = ways[int(away > 0)], clear
+    # Logits stretched about 0 move the mean of uncommon events too, but confidence says it plainly.
+    stretched = error_kind(row)
+    if stretched in ("over", "under") and COMMON <= row["prevalence"] <= 1.0 - COMMON:
+        low, high = row.get("slope_low", nan), row.get("slope_high", nan)
+        if low > 1.0 or high < 1.0:
+            kind = stretched
+    return kind, size
 
 
 def _rejected(p_whole: float, judged: Sequence[Row]) -> tuple[list[Row], bool]:
@@ -141,22 +234,26 @@ def _rejected(p_whole: float, judged: Sequence[Row]) -> tuple[list[Row], bool]:
     return failing, p_whole < (LEVEL if len(failing) == len(judged) else LEVEL / 2)
 
 
-def overall_p(row: Row) -> float:
-    """The smaller p-value of both tests of calibration over all cases, corrected for there being two.
+def overall_p(row: Row, classes: Sequence[Row] = ()) -> float:
+    """The smallest p-value of the tests over all cases, corrected for their number.
+
+    Two tests are of all cases; of more than two classes one is of each class.
 
     Examples
     --------
     >>> overall_p({"p_cox": 0.01, "p_consistency": 0.3})
     0.02
     """
-    tests: list[float] = [row[k] for k in ("p_cox", "p_consistency") if number(row.get(k)) != "-"]
-    if not tests:
+    tests: list[float] = [row.get(key, nan) for key in ("p_cox", "p_consistency")]
+    tests += [class_row["p_cox"] for class_row in classes]
+    known = [p for p in tests if number(p) != "-"]
+    if not known:
         return nan
-    return min(1.0, len(tests) * min(tests))  # Bonferroni
+    return min(1.0, len(known) * min(known))  # Bonferroni
 
 
 def error_kind(row: Row) -> str:
-    """Which way it is wrong, where an interval excludes 0 and the slope of Cox's line agrees; else ""."""
+    """Which way the predicted class is wrong, if an interval excludes 0 and Cox's slope agrees; else ""."""
     over, shift = interval_sign(row, "overconfidence"), interval_sign(row, "gap")
     slope = row.get("cox_slope", nan)
     # Logits stretched about 0 move each p away from 1/2, so over-confidence is the mean error and
@@ -175,14 +272,14 @@ def interval_sign(row: Row, name: str) -> int:
     return int(low > 0.0) - int(high < 0.0)
 
 
-def _whole(row: Row, estimation_error: float = 0.0) -> dict[str, Any]:
+def _whole(row: Row, classes: Sequence[Row], estimation_error: float = 0.0) -> dict[str, Any]:
     """Test and typical error of all cases: the root of the debiased squared error, and of its upper end.
 
     Cross-fitted answers hide the estimation error of the calibrator that is kept, which adds to that end.
     """
     error, high = (row.get(f"debiased_error{end}", nan) for end in ("", "_high"))
     units = row.get("n_groups") or row["n"]
-    out = {"name": "overall", "p": overall_p(row), "error": nan, "high": nan}
+    out = {"name": "overall", "p": overall_p(row, classes), "error": nan, "high": nan}
     if isfinite(error):
         out["error"] = sqrt(max(error, 0.0))
     if isfinite(high) and isfinite(estimation_error):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from scalecal import metrics
 from scalecal.checks import Float, Int
+from scalecal.inference.curves import SELECTED, curve_row, no_curve
 from scalecal.inference.units import Units, standard_errors, unit_interval
 from scalecal.metrics import METRICS
 from scalecal.metrics.arguments import Sample
@@ -263,6 +264,10 @@ def score(
         "debiased_error_low": low,
         "debiased_error_high": high,
     }
+    if selected:
+        row |= no_curve(SELECTED)
+    else:
+        row |= curve_row(sample.event.y, sample.event.p, units, seed)
     for name in TESTS:
         options: dict[str, Any] = {"n_resamples": n_resamples, "seed": seed}
         if name == "consistency":

@@ -26,7 +26,7 @@ WIDTH = 100
 """Columns of a terminal that tables keep to."""
 
 MARK = "*"
-"""Beside the name of a method that shows no clear gain over softening, where there is little room."""
+"""Beside the name of a method that shows no clear gain over one temperature, where there is little room."""
 
 ABOUT_CASES = ("name", "n", "prevalence", "mean_p")
 ABOUT_CHANCE = ("ece", "floor", "excess", "null", "p_null_holm", "p_cox_holm")

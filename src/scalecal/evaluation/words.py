@@ -11,7 +11,17 @@ from math import log, nan
 from typing import Any
 
 from scalecal.evaluation.candidates import NOTHING
-from scalecal.evaluation.judging import LEVEL, LIMIT, SMALL, Facts, Row, interval_sign
+from scalecal.evaluation.judging import (
+    BOUNDS,
+    LEVEL,
+    LIMIT,
+    MIN_EVENTS,
+    SMALL,
+    SMALL_BOUNDS,
+    Facts,
+    Row,
+    interval_sign,
+)
 from scalecal.io.text import (
     change_text,
     is_known,
@@ -31,8 +41,12 @@ BADGES = {"good": "Good", "attention": "Attention", "inconclusive": "Inconclusiv
 
 CRITERION = (
     f"Attention: a test rejects calibration at the {100 * LEVEL:.0f} % level, corrected for all tests "
-    f"(Holm), and the error may exceed {100 * SMALL:.0f} points. Good: the 95 % intervals exclude errors of "
-    f"more than {100 * LIMIT:.0f} points. Inconclusive: neither."
+    f"(Holm), and the error may matter: a typical error above {100 * SMALL:.0f} points, or O:E, odds or "
+    f"slope wrong by a factor of {SMALL_BOUNDS['oe'][1]:g}. Good: no test rejects an error that may matter, "
+    f"there are at least {MIN_EVENTS} events and as many non-events, and the 95 % intervals exclude a "
+    f"typical (root mean square) error above {100 * LIMIT:.0f} points, O:E or odds wrong by a factor of "
+    f"{BOUNDS['oe'][1]:g}, and a slope outside {BOUNDS['slope'][0]:g} to {BOUNDS['slope'][1]:g}, for each "
+    "class. Inconclusive: neither."
 )
 """How a badge is given, in words."""
 
@@ -46,9 +60,9 @@ AGREEMENT = {
 GLOSSES = {
     "agreement": AGREEMENT,
     "votes": {
-        "easy": "the most confident predictions",
-        "middle": "moderately confident predictions",
-        "hard": "the least confident predictions",
+        "easy": "predictions far from the decision",
+        "middle": "predictions at a medium distance from the decision",
+        "hard": "predictions close to the decision",
     },
     "foreseen": {
         "easy": "readers are expected to agree",
@@ -70,6 +84,9 @@ KINDS = {
 NOUNS = {"votes": "cases", "agreement": "agreement"}
 """Kind of part -> what follows its name."""
 
+
+MAX_WORST = 3
+"""Classes that a headline names, the worst first."""
 
 MAX_NAMED = 6
 """Parts of the cases that a sentence names; of more it counts the others."""
@@ -118,7 +135,7 @@ def _headline(audit: Facts) -> str:
             return f"{_error(audit)}."
         return f"{_on(audit, _worst(audit))} {_part_error(audit, _worst(audit))}."
     if judged["badge"] == "good":
-        return f"Its probabilities are well calibrated: {_averages(row)}."
+        return f"Its probabilities are well calibrated: {_fit(audit)}."
     if not is_known(judged["p"]):
         few = "too few cases, or probabilities too extreme, for any test"
         return f"There is no verdict: {row.get('reason') or few}."
@@ -129,7 +146,15 @@ def _headline(audit: Facts) -> str:
         )
     if judged["unproven"]:
         return f"No error was found, but {_UNPROVEN}."
-    return f"Too few cases for a verdict: no error was found, but {_possible(audit)}."
+    return f"Too few cases for a verdict: no error is significant, but {_possible(audit)}."
+
+
+def _fit(audit: Facts) -> str:
+    """What good probabilities have shown: expected and observed events, or confidence and accuracy."""
+    row = audit["rows"][0]
+    if not is_known(row.get("oe")):
+        return _averages(row)
+    return f"{_expected(audit, row)}; the calibration slope is {_with_interval(row, 'slope')}"
 
 
 _UNPROVEN = (
@@ -153,21 +178,96 @@ def _averages(row: Row) -> str:
     return f"on average it says {said} and is right {percent(right)} of the time"
 
 
+def _expected(audit: Facts, row: Row) -> str:
+    """Expected and observed cases of the class that a row is about."""
+    name = _class_name(audit, row)
+    if is_known(row.get("expected")):
+        expected, observed = _cases_counted(row["expected"]), number(row["events"])
+        said = f"it expects {expected} {name}; {observed} are observed"
+    else:
+        said = (
+            f"it expects {percent(row['mean_p'])} {name}; {percent(row['prevalence'])} are observed"
+        )
+    if is_known(row.get("oe")):
+        said += f" (O:E {_with_interval(row, 'oe')})"
+    return said
+
+
+def _cases_counted(expected: float) -> str:
+    """An expected number of cases: whole, unless it is small."""
+    if expected < 10:
+        return f"{expected:.1f}"
+    return f"{expected:,.0f}"
+
+
+def _class_name(audit: Facts, row: Row) -> str:
+    """What a row's events are called: the positive class of two, or the class of a row of its own."""
+    classes = audit["meta"]["classes"]
+    name = str(row["name"])
+    if name.startswith("class="):
+        return f"cases of class {name.removeprefix('class=')}"
+    if len(classes) == 2 and classes[1] == "1":
+        return "positive cases"
+    return f"cases of class {classes[-1]}"
+
+
+def _with_interval(row: Row, key: str) -> str:
+    """A number with its interval: "0.43 [0.29, 0.65]"."""
+    value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
+    if is_known(value) and is_known(low) and is_known(high):
+        digits = 2
+        if max(abs(value), abs(high)) < 0.1:
+            digits = 3
+        return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return number(value)
+
+
 def _error(audit: Facts) -> str:
     """What is wrong over all cases, as a clause."""
-    row, kind = audit["rows"][0], audit["judgement"]["kind"]
+    row, judged = audit["rows"][0], audit["judgement"]
+    kind, wrong = judged["kind"], _wrong_subjects(audit)
+    if audit["classes"] and wrong:
+        parts = [_ratio_error(audit, subject) for subject in wrong[:MAX_WORST]]
+        count = f"{len(wrong)} of {len(audit['classes'])} classes"
+        return f"Probabilities of {count} are wrong: {', '.join(parts)}"
+    if wrong:
+        return f"Its probabilities are {KINDS[kind]}: {_ratio_error(audit, wrong[0])}"
     if kind in ("over", "under"):
         return f"It is {KINDS[kind]}: {_averages(row)}"
-    if kind and audit["meta"]["event"] != "positive class":
-        return f"Its confidence is {KINDS[kind]}: {_averages(row)}"
     if kind:
-        classes = audit["meta"]["classes"]
-        positive = "positive" if len(classes) == 2 and classes[1] == "1" else classes[-1]
-        return (
-            f"Its probabilities are {KINDS[kind]}: on average it expects {percent(row['mean_p'])} "
-            f"{positive}, but {percent(row['prevalence'])} are observed"
-        )
+        return f"Its confidence is {KINDS[kind]}: {_averages(row)}"
     return "Its probabilities deviate from the labels, in no consistent direction"
+
+
+def _wrong_subjects(audit: Facts) -> list[Row]:
+    """All cases of two classes, or the classes of more, whose ratios are wrong; the worst first."""
+    return [t for t in audit["judgement"]["subjects"] if t["failed"] and t["kind"]]
+
+
+def _subject_row(audit: Facts, subject: Row) -> Row:
+    """The numbers of all cases, or of a class."""
+    return next(r for r in (audit["rows"][0], *audit["classes"]) if r["name"] == subject["name"])
+
+
+def _ratio_error(audit: Facts, subject: Row) -> str:
+    """What is wrong with the probabilities of all cases of two classes, or of one class of several."""
+    row = _subject_row(audit, subject)
+    shifted = interval_sign(row, "citl") != 0
+    slope = f"calibration slope {_with_interval(row, 'slope')}"
+    if audit["classes"]:
+        name = str(row["name"]).removeprefix("class=")
+        counts = f"{_cases_counted(row['expected'])} expected, {number(row['events'])} observed"
+        parts = []
+        if shifted:
+            parts.append(f"{counts}, O:E {_with_interval(row, 'oe')}")
+        if not shifted or not row["slope_low"] < 1.0 < row["slope_high"]:
+            parts.append(slope)
+        return f"{name} ({'; '.join(parts)})"
+    if subject["kind"] in ("high", "low"):
+        return _expected(audit, row)
+    if interval_sign(row, "overconfidence"):
+        return f"{_averages(row)} ({slope})"
+    return f"the {slope} should be 1"
 
 
 def _worst(audit: Facts) -> Row:
@@ -185,7 +285,10 @@ def _part_error(audit: Facts, part: Row) -> str:
             "there"
         )
     sure, gap = row["vote_overconfidence"], row["vote_gap"]
-    key = "vote_overconfidence" if abs(sure) >= abs(gap) else "vote_gap"
+    # On cases that are all called alike both are the same error, and that of positive votes is plainer.
+    key = "vote_gap"
+    if abs(sure) > abs(gap) + 1e-9:
+        key = "vote_overconfidence"
     # Half of the interval is how far chance alone may take it.
     half = (row[f"{key}_high"] - row[f"{key}_low"]) / 2
     if not abs(row[key]) > half:
@@ -208,6 +311,8 @@ def _on(audit: Facts, part: Row) -> str:
     if kind == "votes" and audit["judgement"]["foreseen"]:
         kind = "foreseen"
     gloss = GLOSSES.get(kind, {}).get(part["name"])
+    if kind == "votes" and gloss and len(audit["meta"]["classes"]) == 2:
+        gloss += f" at {audit['meta'].get('threshold', 0.5):g}"
     about = [*filter(None, [gloss]), f"n = {number(part['n'])}"]
     return f"On {_listed([part])} ({', '.join(about)})"
 
@@ -237,13 +342,48 @@ def _possible(audit: Facts) -> str:
     if not is_known(high):
         return "how large an error was missed is unknown"
     if high > LIMIT:
-        return f"one of {points(high)} cannot be excluded on {_cases(row)}"
+        return f"a typical error of {points(high)} cannot be excluded on {_cases(row)}"
     wide = [part for part in _tested(audit) if is_known(part["high"]) and part["high"] > LIMIT]
     if wide:
         worst = max(wide, key=lambda part: float(part["high"]))
         return f"one of {points(worst['high'])} cannot be excluded {_inside(_on(audit, worst))}"
+    unsettled = [subject for subject in judged["subjects"] if subject["open"]]
+    if unsettled:
+        return _unsettled(audit, unsettled)
+    if not judged["subjects"]:
+        return "the classes of a stream cannot be judged one by one"
     unknown = [p for p in judged["parts"] if not is_known(p["p"]) or not is_known(p["high"])]
     return f"{_listed(unknown)} could not be judged"
+
+
+def _unsettled(audit: Facts, subjects: Sequence[Row]) -> str:
+    """Why some class, or all cases, cannot be called good: too few events, or a ratio that may be wrong."""
+    few = [subject for subject in subjects if "events" in subject["open"]]
+    if few:
+        worst = min(few, key=lambda subject: int(subject["fewest"]))
+        row = _subject_row(audit, worst)
+        name, count = _class_name(audit, row), row["events"]
+        if row["n"] - row["events"] < row["events"]:
+            name, count = f"cases other than {name}", row["n"] - row["events"]
+        return f"there are {number(count)} {name}, and {MIN_EVENTS} are the fewest for a verdict"
+    worst = subjects[0]
+    row = _subject_row(audit, worst)
+    texts = []
+    for key in worst["open"]:
+        low, high = BOUNDS[key]
+        title = {"oe": "O:E", "slope": "the calibration slope"}.get(
+            key, "the offset of the log-odds"
+        )
+        if is_known(row.get(f"{key}_low")):
+            texts.append(
+                f"{title} is {_with_interval(row, key)}, not surely within {low:.2f} to {high:.2f}"
+            )
+        else:
+            texts.append(f"{title} cannot be estimated")
+    of_class = ""
+    if audit["classes"]:
+        of_class = f" for {_class_name(audit, row)}"
+    return f"{listed(texts)}{of_class}"
 
 
 def _cases(row: Row) -> str:
@@ -268,9 +408,14 @@ def _numbers(audit: Facts) -> list[dict[str, str]]:
         out.append(("Reweighted to", worth))
     if row.get("n_groups"):
         out.append(("Groups", number(row["n_groups"])))
+    if is_known(row.get("expected")):
+        out.append(
+            ("Events", f"{number(row['events'])} ({_cases_counted(row['expected'])} expected)")
+        )
     if is_known(judged["error_high"]):
-        upto = f"{points(judged['error'])} (up to {100 * judged['error_high']:.0f} possible)"
-        out.append(("Typical error", upto))
+        upper = points(judged["error_high"]).removesuffix(" points").removesuffix(" point")
+        interval = f"{points(judged['error'])} (95 % interval up to {upper})"
+        out.append(("Typical error", interval))
     if is_known(judged["p"]):
         out.append(("All tests, corrected", p_text(judged["p"])))
     return [{"name": name, "value": value} for name, value in out]
@@ -292,7 +437,9 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
     if judged["badge"] == "attention":
         if judged["overall"]:
             heading = "No"
-            if judged["kind"]:
+            if audit["classes"] and (wrong := _wrong_subjects(audit)):
+                heading += f", for {len(wrong)} of {len(audit['classes'])} classes"
+            elif judged["kind"]:
                 heading += f": {KINDS[judged['kind']]}"
         elif judged["reader"]:
             heading = "Not for individual readers' votes"
@@ -303,7 +450,7 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
     elif judged["badge"] == "good":
         # Nothing smaller than a point is promised, however many cases there are.
         bounds = [judged["error_high"], *(part["high"] for part in _tested(audit)), 0.01]
-        heading = f"Yes, within {points(max(bounds))}"
+        heading = f"Yes, typically within {points(max(bounds))}"
         if judged["small"]:
             text += ". Tests find an error, but it is too small to matter"
     elif not is_known(judged["p"]) or judged["untied"]:
@@ -380,6 +527,42 @@ def vote_paragraph(audit: Facts, facts: Facts | None = None) -> str:
         f"{start}. A probability that is right for the majority of {sizes} readers is more extreme than one "
         "reader's, so one number cannot be right for both: single votes need a second one, p_reader."
     )
+
+
+CLINICAL = (
+    ("oe", "O:E"),
+    ("citl", "calibration in the large"),
+    ("slope", "calibration slope"),
+    ("ici", "ICI"),
+    ("e50", "E50"),
+    ("e90", "E90"),
+    ("emax", "Emax"),
+    ("scaled_brier", "scaled Brier score"),
+    ("auc", "AUC"),
+)
+"""Numbers that a clinical reviewer looks for first, in the order in which they are given."""
+
+
+def clinical_sentence(audit: Facts) -> str:
+    """The clinical numbers of all cases, with intervals and floors; "" with more than two classes."""
+    row = audit["rows"][0]
+    if not is_known(row.get("events")):
+        return ""
+    name = _class_name(audit, row)
+    if not is_known(row.get("oe")):
+        return (
+            f"Clinical numbers need cases of both classes: there are {number(row['events'])} {name} among "
+            f"{_cases(row)}."
+        )
+    parts = []
+    for key, title in CLINICAL:
+        if not is_known(row.get(key)):
+            continue
+        text = f"{title} {_with_interval(row, key)}"
+        if is_known(row.get(f"{key}_floor")):
+            text += f" (floor {row[f'{key}_floor']:.3f})"
+        parts.append(text)
+    return f"{number(row['events'])} {name} among {_cases(row)}: {', '.join(parts)}."
 
 
 def _vote_error(audit: Facts) -> str:
@@ -676,7 +859,7 @@ def row_of(facts: Facts, method: str, stratum: str = "overall") -> Row:
     return found
 
 
-NO_GAIN = "no clear gain over softening"
+NO_GAIN = "no clear gain over one temperature"
 """Remark on a method whose gain is no more than that of one temperature of the same mean entropy."""
 
 
@@ -725,6 +908,7 @@ def put_into_words(facts: dict[str, Any]) -> None:
     facts["verdict"] = own
     facts["lead"] = [*answers, advice(facts)]
     topics = {
+        "clinical": clinical_sentence(judged),
         "votes": votes,
         "calibration": _calibration_paragraph(facts),
     }

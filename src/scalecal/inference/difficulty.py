@@ -3,7 +3,7 @@ r"""Are the votes what the model says they are, where it says that they are easy
 Strata made from the votes select on what no model can know: in them even the best model looks wrong.
 Strata of *predicted* difficulty do not, so within them a calibrated model's residuals
 :math:`k / m - \mu` have mean zero, and a plain test will do. Difficulty is the model's own (how near its
-probability is to one half), or a probability that the panel splits, from this model or another. With the
+probability is to the decision), or a probability that the panel splits, from this model or another. With the
 latter the null is stronger: that the model is calibrated given that probability too. A model that is
 calibrated overall and blind to it is rejected, and should be.
 
@@ -125,6 +125,7 @@ def votes_by_difficulty(
     of_label: bool = False,
     y: ArrayLike | None = None,
     p_split: Float | None = None,
+    threshold: float = 0.5,
     groups: ArrayLike | None = None,
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,
@@ -152,7 +153,10 @@ def votes_by_difficulty(
         ties mostly go one way, there is no verdict.
     p_split : array (n,), optional
         Predicted difficulty: the probability that the panel splits, not made from these votes. Without
-        it difficulty is how near the larger probability is to one half (of C classes: how small it is).
+        it difficulty is how near a case is to the decision: to the threshold, in logits (of C classes: how
+        small its largest probability is).
+    threshold : float
+        Probability from which a case is called positive, of two classes.
     groups, n_resamples, seed
         As `scalecal.metrics.cox`.
     sample_weight : array (n,), optional
@@ -210,6 +214,9 @@ def votes_by_difficulty(
     difficulty = -top
     if p_split is not None:
         difficulty = p_split
+    elif p.ndim == 1 and threshold != 0.5:
+        # At one half the order is that of the larger probability, whose ties are exact.
+        difficulty = -np.abs(logit(np.clip(p, EPS, 1.0 - EPS)) - logit(threshold))
     voted = counts.sum(axis=1) > 0
     code = np.full(n, -1)
     if voted.any():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def p_text(p: float) -> str:
     return f"p = {p_value(p)}"
 
 
-def is_known(value: float | None) -> bool:
+def is_known(value: float | None) -> TypeGuard[float]:
     """Whether there is a number: neither None nor NaN nor infinite.
 
     Examples
@@ -121,6 +121,26 @@ def change_text(change: Mapping[str, Any] | None) -> str:
     if change["low"] is None:
         return f"{change['difference']:+.3f}"
     return "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format_map(change)
+
+
+def estimate_text(row: Mapping[str, Any], key: str, digits: int = 2) -> str:
+    """Write an estimate of a row with its 95 % interval, as papers have it; "" where it is unknown.
+
+    Examples
+    --------
+    >>> estimate_text({"oe": 0.8738, "oe_low": 0.8247, "oe_high": 0.9258}, "oe")
+    '0.87 (95 % CI 0.82 to 0.93)'
+    >>> estimate_text({"auc": None}, "auc"), estimate_text({"ece": 0.0741}, "ece", 3)
+    ('', '0.074')
+    """
+    if not is_known(row.get(key)):
+        return ""
+    text = number(float(row[key]), digits)
+    ends = [row.get(f"{key}_{end}") for end in ("low", "high")]
+    if all(is_known(end) for end in ends):
+        low, high = (number(float(end), digits) for end in ends if end is not None)
+        text += f" (95 % CI {low} to {high})"
+    return text
 
 
 def _plain_cell(value: Any) -> Any:

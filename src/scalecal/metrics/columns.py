@@ -510,6 +510,19 @@ _BESIDE_ECE = (
     *_test("consistency", "consistency", "ECE no larger than a calibrated model's"),
 )
 
+_CURVE = (
+    Column(
+        "ici",
+        "ICI",
+        "Integrated calibration index: mean distance of the flexible curve from p",
+        "lower",
+        "ici_floor",
+    ),
+    Column("e50", "E50", "Median distance of the flexible curve from p", "lower", "e50_floor"),
+    Column("e90", "E90", "90th percentile of that distance over the cases", "lower", "e90_floor"),
+    Column("emax", "Emax", "Largest distance of the flexible curve from p", "lower", "emax_floor"),
+)
+
 _BEFORE_VOTES = (
     Column("n_votes", "votes", "Readers' votes on these cases", format="count", votes=True),
     Column(
@@ -558,6 +571,19 @@ _AFTER_VOTES = (
 )
 
 
+def _of_curve() -> Iterator[Column]:
+    """Errors of the flexible curve (`scalecal.inference.curves`), each with interval and floor."""
+    for column in _CURVE:
+        yield column
+        yield from _ends(column)
+        yield Column(
+            f"{column.key}_floor",
+            f"{column.title} floor",
+            f"{column.title} of a calibrated model on average, by the curve's covariance",
+        )
+    yield Column("curve_reason", "reason (curve)", "Why there is no flexible curve", format="text")
+
+
 def _all_columns() -> Iterator[Column]:
     metrics = METRICS.values()
     yield from _CASES
@@ -565,6 +591,7 @@ def _all_columns() -> Iterator[Column]:
         yield from _with_ends(metric)
         if metric.key == "ece":
             yield from _BESIDE_ECE
+    yield from _of_curve()
     yield from _BEFORE_VOTES
     for metric in (m for m in metrics if m.in_audit and m.votes):
         yield from _with_ends(metric)

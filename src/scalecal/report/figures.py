@@ -153,10 +153,10 @@ def interval_text(row: Row, key: str, digits: int = 3) -> str:
 
 # Reliability
 
-SIDE, GAP, COUNTS = 190.0, 14.0, 34.0
+SIDE, GAP, COUNTS = 190.0, 18.0, 48.0
 """Side of a reliability diagram, and the room beneath it: a gap, then the bars of counts."""
 
-PANEL_WIDTH, PANEL_HEIGHT, PANEL_LEFT, PANEL_TOP = 240.0, 284.0, 40.0, 10.0
+PANEL_WIDTH, PANEL_HEIGHT, PANEL_LEFT, PANEL_TOP = 240.0, 302.0, 40.0, 10.0
 HALVES = (0.0, 0.5, 1.0)
 
 AXES = {
@@ -170,6 +170,15 @@ AXES = {
     ),
 }
 """(what judges, event) -> axis across, axis up, and what a bin's share is a share of."""
+
+
+OUTCOMES = {
+    ("labels", "positive class"): ("positive", "negative"),
+    ("labels", "top class is right"): ("right", "wrong"),
+    ("votes", "positive class"): ("votes for", "votes against"),
+    ("votes", "top class is right"): ("votes for", "votes against"),
+}
+"""(what judges, event) -> names of both outcomes."""
 
 
 def calibrated(panel: Row) -> float | None:
@@ -201,25 +210,91 @@ def _draw_panel(sheet: Drawing, panel: Row, event: str, role: str, x0: float, y0
     frame.levels(HALVES, "{:g}".format)
     sheet.line(frame.at(0, 0), frame.at(1, 1), stroke="quiet", dash="3 3")
     max_n = max(b["n"] for b in panel["bins"])
-    base = frame.bottom + GAP + COUNTS
+    if panel.get("curve"):
+        _draw_bands(frame, panel["curve"])
     for b in panel["bins"]:
         if is_known(b["bar_lo"]):
             x, high = frame.at(b["mean_p"], b["bar_hi"])
             sheet.rect(x - 3.5, high, 7, max(frame.y(b["bar_lo"]) - high, 1), fill="rule")
-        left, right = frame.x(b["lo"]), frame.x(b["hi"])
-        # Counts are not on the scale of shares, so they have a foot of their own.
-        height = COUNTS * b["n"] / max_n
-        sheet.rect(left + 0.5, base - height, right - left - 1, height, fill="rule")
+    if panel.get("curve"):
+        _draw_curve(frame, panel["curve"], role)
     # Points come last, so that no bar hides one.
     for b in panel["bins"]:
         radius = 2.6 + 4.4 * math.sqrt(b["n"] / max_n)
         x, y = frame.at(b["mean_p"], b["mean_y"])
         sheet.circle(x, y, radius, fill=role, stroke="paper", tip=bin_tip(b, share))
-    sheet.line((x0, base), (frame.right, base), stroke="rule")
+    base = frame.bottom + GAP + COUNTS
+    if "positives" in panel:
+        _draw_outcomes(frame, panel, OUTCOMES[judge, event])
+    else:
+        _draw_counts(frame, panel["bins"], max_n)
     frame.feet(HALVES, "{:g}".format, base + 14 - frame.bottom)
     sheet.text(x0 + SIDE / 2, base + 30, across, anchor="middle", size=10.5)
     sheet.text(x0 - 29, y0 + SIDE / 4, up, anchor="middle", size=10.5, turned=True)
+
+
+def _draw_bands(frame: Frame, curve: Row) -> None:
+    """Pointwise band of the flexible curve, filled, and the ends of the simultaneous one, dashed."""
+    there = [frame.at(*point) for point in zip(curve["p"], curve["high"], strict=True)]
+    back = [frame.at(*point) for point in zip(curve["p"], curve["low"], strict=True)]
+    frame.sheet.area(*there, *reversed(back), fill="band")
+    for end in ("all_low", "all_high"):
+        line = [frame.at(*point) for point in zip(curve["p"], curve[end], strict=True)]
+        frame.sheet.line(*line, stroke="quiet", dash="2 3")
+
+
+def _draw_curve(frame: Frame, curve: Row, role: str) -> None:
+    line = [frame.at(*point) for point in zip(curve["p"], curve["value"], strict=True)]
+    frame.sheet.line(*line, stroke=role, width=1.8, tip=curve_tip(curve))
+
+
+def curve_tip(curve: Row) -> str:
+    """Describe a flexible curve in words, at both ends of its range and in the middle."""
+    parts = []
+    for j in (0, len(curve["p"]) // 2, -1):
+        low, high = number(curve["low"][j]), number(curve["high"][j])
+        parts.append(f"at {number(curve['p'][j])}: {number(curve['value'][j])} ({low} to {high})")
+    return f"flexible curve, {'; '.join(parts)}"
+
+
+def _draw_counts(frame: Frame, bins: Sequence[Row], max_n: int) -> None:
+    """Number of cases in every bin."""
+    # Counts are not on the scale of shares, so they have a foot of their own.
+    sheet, base = frame.sheet, frame.bottom + GAP + COUNTS
+    for b in bins:
+        left, right = frame.x(b["lo"]), frame.x(b["hi"])
+        height = COUNTS * b["n"] / max_n
+        sheet.rect(left + 0.5, base - height, right - left - 1, height, fill="rule")
+    sheet.line((frame.left, base), (frame.right, base), stroke="rule")
     sheet.text(frame.right, base - COUNTS - 3, f"≤ {max_n:,}", anchor="end", size=10)
+
+
+def _draw_outcomes(frame: Frame, panel: Row, names: tuple[str, str]) -> None:
+    """Distribution of p for both outcomes, back to back: one upwards, the other downwards.
+
+    Each has a scale of its own, else a rare outcome would not be seen.
+    """
+    sheet, half = frame.sheet, COUNTS / 2
+    middle = frame.bottom + GAP + half
+    for counts, name, fill, upwards in (
+        (panel["positives"], names[0], "quiet", True),
+        (panel["negatives"], names[1], "rule", False),
+    ):
+        most, width = max(counts), frame.width / len(counts)
+        for j, count in enumerate(counts):
+            if not count:
+                continue
+            # A single case must be seen.
+            height = max(half * count / most, 0.8)
+            top = middle
+            if upwards:
+                top -= height
+            sheet.rect(frame.left + j * width + 0.3, top, width - 0.6, height, fill=fill)
+        foot = middle + half + 1
+        if upwards:
+            foot = middle - half - 1
+        sheet.text(frame.right, foot, f"{name}, ≤ {most:,}", anchor="end", size=9)
+    sheet.line((frame.left, middle), (frame.right, middle), stroke="quiet")
 
 
 def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawing:
@@ -234,6 +309,8 @@ def reliability_panel(panel: Row, *, title: str, event: str, role: str) -> Drawi
         f"Reliability diagram{against}, {title}: {panel['n']:,} cases, ECE {number(panel['ece'])}; "
         f"a calibrated model would show {number(calibrated(panel))} there."
     )
+    if panel.get("curve"):
+        label += f" With the {curve_tip(panel['curve'])}."
     sheet = Drawing(PANEL_WIDTH, PANEL_HEIGHT, label)
     _draw_panel(sheet, panel, event, role, PANEL_LEFT, PANEL_TOP)
     return sheet
@@ -468,7 +545,7 @@ def _reach(values: Sequence[float]) -> Bounds:
     return min(inside) - slack, max(inside) + slack
 
 
-METHOD_KEY = "ring: no larger gain than softening; square: outside the axes"
+METHOD_KEY = "ring: no larger gain than one temperature; square: outside the axes"
 """What the marks of methods mean, written beneath their figures."""
 
 
@@ -523,7 +600,7 @@ def _draw_line(frame: Frame, line: Line, y: float) -> None:
         sheet.line(*ends, stroke="quiet", width=1.5)
     tip, width, x = line.tip, 1.0, frame.x(value)
     if line.ring:
-        tip += "; no clear gain over softening"
+        tip += "; no clear gain over one temperature"
         style, width = {"fill": "paper", "stroke": "accent"}, 1.8
     if frame.across[0] <= value <= frame.across[1]:
         sheet.circle(x, y, 4.6, width=width, tip=tip, **style)

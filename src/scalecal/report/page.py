@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from scalecal.checks import InputError
+from scalecal.checks import InputError, lookup
 from scalecal.datasets.image_sources import IMAGE_FORMATS
 from scalecal.evaluation import texts
 from scalecal.evaluation.folder import first_panels, report_facts
@@ -36,6 +36,7 @@ from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
+from scalecal.report.checklists import CHECKLISTS, checklist_intro, checklist_rows
 from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum_title
 from scalecal.report.svg import Drawing
 
@@ -283,7 +284,7 @@ PANELS = [
 # What is not of one cell
 
 
-def page_view(facts: Row, cells: Sequence[Row]) -> View:
+def page_view(facts: Row, cells: Sequence[Row], checklist: str | None = None) -> View:
     """Everything the template shows; figures and cases are of these cells, tables of all of them."""
     every = facts["cells"]
     sections, panels = [("answer", "Verdict")], []
@@ -300,6 +301,10 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
             sections.append((panel.id, panel.title))
     if facts["claims"]:
         sections.append(("claims", "Claims"))
+    items = None
+    if checklist is not None:
+        items = _checklist_view(checklist, every)
+        sections.append(("checklist", items["title"]))
     left_out = ""
     if len(cells) < len(every):
         left_out = (
@@ -311,6 +316,7 @@ def page_view(facts: Row, cells: Sequence[Row]) -> View:
         "facts": facts,
         "several": len(every) > 1,
         "panels": panels,
+        "checklist": items,
         "sections": [*sections, ("made", "How this was made")],
         "subtitle": _subtitle(every),
         "first": _first(every, cells),
@@ -379,7 +385,7 @@ def _first(every: Sequence[Row], cells: Sequence[Row]) -> View:
         seed, count = cell["first_seed"], cell["n_seeds"]
         view["note"] = f"seed {seed}, one of {count} repeats of split and training"
     panels = {panel["stratum"]: panel for panel in cell["reliability"][cell["judged"]]}
-    panel = panels.get(cell["hardest"]) or panels.get("overall")
+    panel = panels.get("overall")
     if panel is None:
         return view
     title = stratum_title(panel["stratum"], cell["agreement"]).capitalize()
@@ -479,6 +485,24 @@ def _claims_view(facts: Row) -> View:
     return {"claims": counted, "stated": stated, "tally": tally, "claims_first": first}
 
 
+CHECKLIST_HEAD = {
+    "model": "Model",
+    "item": "Item",
+    "asks": "What it asks",
+    "where": "Where the answer stands",
+    "answer": "Answer",
+}
+"""Columns of a checklist -> their titles on the page."""
+
+
+def _checklist_view(name: str, cells: Sequence[Row]) -> View:
+    checklist = lookup(name, CHECKLISTS, "checklist")
+    rows = checklist_rows(checklist, cells)
+    head = [CHECKLIST_HEAD[key] for key in rows[0]]
+    items = table(checklist.title, head, [list(row.values()) for row in rows], words=len(head))
+    return {"title": checklist.title, "intro": checklist_intro(checklist), "table": items}
+
+
 def words_of(value: Any) -> str:
     """Write a value of a JSON file: numbers as people read them, of an object its name first."""
     if value is None:
@@ -550,6 +574,7 @@ def write_report(
     *,
     images: Path | None = None,
     facts: Mapping[str, Any] | None = None,
+    checklist: str | None = None,
 ) -> Path:
     """Write one self-contained page on one or several run folders of any kind.
 
@@ -564,6 +589,8 @@ def write_report(
         that the run names.
     facts
         Facts of the only run, where they are still in memory; by default they are read.
+    checklist
+        Show the items of this checklist (`scalecal.report.checklists`) that the runs answer.
 
     Returns
     -------
@@ -592,14 +619,16 @@ def write_report(
     text = ""
     # Cases go before models: a reader misses a model more than its sixth case.
     for max_cases, max_models in DETAILS:
-        text = _page(page, max_cases, max_models)
+        text = _page(page, max_cases, max_models, checklist)
         if len(text.encode("utf-8", "backslashreplace")) - thumbnails <= MAX_BYTES:
             break
     write_file(out, text, kind=kind, inputs=inputs)
     return out
 
 
-def _page(facts: Mapping[str, Any], max_cases: int, max_models: int) -> str:
+def _page(
+    facts: Mapping[str, Any], max_cases: int, max_models: int, checklist: str | None = None
+) -> str:
     cells = [_shortened(cell, max_cases) for cell in facts["cells"][:max_models]]
     results = csv_text(texts.mean_results(facts["cells"]))
     uri, note = "", "The results are too many for this page: see the run’s results.csv."
@@ -609,7 +638,7 @@ def _page(facts: Mapping[str, Any], max_cases: int, max_models: int) -> str:
         note = "Means over seeds, a row per model, method, stratum and metric."
     return str(
         template("template.html").render(
-            **page_view(facts, cells),
+            **page_view(facts, cells, checklist),
             css=asset("shared.css") + asset("report.css"),
             js=asset("report.js"),
             results_uri=uri,

@@ -28,7 +28,7 @@ COLOURS = {
 }
 """Role -> colour on white, for files. Blue and vermilion differ for every kind of colour vision."""
 
-Kind = Literal["polyline", "rect", "circle", "text"]
+Kind = Literal["polyline", "polygon", "rect", "circle", "text"]
 Point = tuple[float, float]
 
 
@@ -90,6 +90,10 @@ class Drawing:
         """Draw a line through points; nothing through a single one."""
         if len(points) > 1:
             self._add("polyline", *points, stroke=stroke, **style)
+
+    def area(self, *points: Point, fill: str, **style: Any) -> None:
+        """Fill the area within points."""
+        self._add("polygon", *points, fill=fill, **style)
 
     def rect(self, x: float, y: float, w: float, h: float, *, fill: str, **style: Any) -> None:
         """Draw a filled rectangle."""
@@ -159,9 +163,10 @@ COORDINATES = {
 def _svg_mark(mark: Mark) -> str:
     numbers = [_n(value) for point in mark.points for value in point]
     attributes: dict[str, str] = {}
-    if mark.kind == "polyline":
+    if mark.kind in ("polyline", "polygon"):
         attributes["points"] = " ".join(numbers)
-        attributes["fill"] = "none"
+        if mark.kind == "polyline":
+            attributes["fill"] = "none"
     else:
         attributes |= zip(COORDINATES[mark.kind], numbers, strict=True)
     if mark.kind == "circle":
@@ -192,7 +197,7 @@ def _svg_mark(mark: Mark) -> str:
 def _add_artist(axes: Axes, mark: Mark, order: int) -> None:
     """Draw a mark as matplotlib does it; later marks lie above earlier ones."""
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Circle, Patch, Rectangle
+    from matplotlib.patches import Circle, Patch, Polygon, Rectangle
 
     fill, stroke = COLOURS.get(mark.fill, "none"), COLOURS.get(mark.stroke, "none")
     if mark.kind == "text":
@@ -226,6 +231,8 @@ def _add_artist(axes: Axes, mark: Mark, order: int) -> None:
         patch: Patch
         if mark.kind == "circle":
             patch = Circle(mark.points[0], mark.size)
+        elif mark.kind == "polygon":
+            patch = Polygon(mark.points)
         else:
             patch = Rectangle(mark.points[0], *mark.points[1])
         patch.set(facecolor=fill, edgecolor=stroke, linewidth=0, zorder=order)

@@ -20,6 +20,7 @@ from scipy.stats import binomtest, chi2, ncx2
 from scalecal.checks import (
     Float,
     InputError,
+    Int,
     LazyModule,
     as_rng,
     check_inside,
@@ -30,6 +31,7 @@ from scalecal.datasets.simulated import simulate
 from scalecal.inference.units import NORMAL_95
 from scalecal.limits import check_count
 from scalecal.metrics import cox, noise_floor
+from scalecal.metrics.grouping import MIN_GROUPS
 from scalecal.panel import (
     Panel,
     check_rho,
@@ -44,9 +46,8 @@ if TYPE_CHECKING:
 else:
     pd = LazyModule("pandas")
 
-__all__ = ["Plan", "VotePlan", "plan", "plan_votes"]
-
 _SCORES = np.linspace(-5.5, 5.5, 2201)  # scores at which the truth is tabulated
+_FLIPS = 399  # sign flips of the test with groups: its p-value is compared with one level only
 _GRID = np.geomspace(0.4, 2.5, 7)  # studies simulated, around the size theory expects
 
 
@@ -102,11 +103,30 @@ class _Stratum(NamedTuple):
     truth: Float
     claim: Float
 
-    def draw(self, n: int, rng: np.random.Generator) -> tuple[Float, Float]:
-        """Labels and predictions of `n` cases of the stratum."""
+    def draw(
+        self, n: int, rng: np.random.Generator, uniforms: Float | None = None
+    ) -> tuple[Float, Float]:
+        """Labels and predictions of `n` cases of the stratum; `uniforms` decide the labels."""
         t = np.interp(rng.random(n), self.cumulative, _SCORES)
-        y = (rng.random(n) < np.interp(t, _SCORES, self.truth)).astype(np.float64)
+        if uniforms is None:
+            uniforms = rng.random(n)
+        y = (uniforms < np.interp(t, _SCORES, self.truth)).astype(np.float64)
         return y, np.interp(t, _SCORES, self.claim)
+
+
+class Groups(NamedTuple):
+    """Patients: cases of each, and the correlation of two cases' residuals."""
+
+    size: int
+    icc: float
+
+    def draw(self, n: int, share: float, rng: np.random.Generator) -> tuple[Int, Float]:
+        """Patients of the cases that fall into a stratum, of `n` in all, and what decides their labels."""
+        code = np.arange(n) // self.size
+        code = code[rng.random(n) < share]
+        common = rng.random(n // self.size + 1)[code]
+        shared = rng.random(len(code)) < np.sqrt(self.icc)
+        return code, np.where(shared, common, rng.random(len(code)))
 
 
 def plan(
@@ -116,6 +136,8 @@ def plan(
     power: float = 0.8,
     n_raters: Sequence[int] = (3, 5, 7),
     n_cases: Sequence[int] | None = None,
+    group_size: int = 1,
+    icc: float = 0.1,
     level: float = 0.05,
     n_simulations: int = 400,
     seed: int | np.random.Generator | None = 0,
@@ -140,6 +162,11 @@ def plan(
     n_cases : sequence of int, optional
         Studies to simulate, cases in all strata together. Default: seven sizes around what theory
         expects to be needed.
+    group_size : int
+        Cases a patient. With 2 or more the test is that of an audit with groups.
+    icc : float
+        Correlation of the residuals (label less its true probability) of two cases of one patient whose
+        probabilities are alike; without groups it plays no part.
     level : float
         Level of the test in this stratum (divide it by the number of strata for Holm's first step).
     n_simulations : int
@@ -155,6 +182,10 @@ def plan(
     The needed number of cases comes from a fit to all rows of one panel: Cox's statistic has the
     non-central chi-square law with 2 degrees of freedom, whose non-centrality is proportional to n
     for large n; fitted is non-centrality = exp(a + b log n) by maximum likelihood, b held near 1.
+
+    With groups a case's label is positive if a uniform number lies below its true probability. With
+    probability sqrt(icc) this number is its patient's, else its own, so that two cases share one with
+    probability icc. Patients have cases in and outside of the stratum.
 
     References
     ----------
@@ -174,18 +205,26 @@ def plan(
     if power <= level:
         raise InputError(f"power must exceed the level {level:g}, got {power:g}")
     n_simulations = check_count(n_simulations, "n_simulations", "resamples", least=20)
+    groups = Groups(check_count(group_size, "group_size", "cases"), check_unit(icc, "icc"))
     rng = as_rng(seed)
     panels = [check_count(m, "n_raters", "readers") for m in check_list(n_raters, "n_raters")]
     parts = {m: _stratum(m, stratum_share, excess) for m in panels}
     if n_cases is None:
         expected = [_expected_cases(part, level, power) for part in parts.values()]
-        sizes = _round_sizes(min(expected), max(expected))
+        # Of a patient's cases only some fall into the stratum, so the effect is at most Kish's.
+        in_stratum = max(1.0, groups.size * min(part.share for part in parts.values()))
+        effect = 1.0 + (in_stratum - 1.0) * groups.icc
+        least, most = min(expected), effect * max(expected)
+        if groups.size > 1:
+            # With fewer patients there is no test.
+            least = max(least, MIN_GROUPS * groups.size / float(_GRID[0]))
+        sizes = _round_sizes(least, max(least, most))
     else:
         wanted = check_list(n_cases, "n_cases")
         sizes = sorted({check_count(n, "n_cases", "cases", least=2) for n in wanted})
     table = pd.DataFrame(
         [
-            {"n_raters": m, "n_cases": n} | _study(part, n, level, n_simulations, rng)
+            {"n_raters": m, "n_cases": n} | _study(part, n, level, n_simulations, groups, rng)
             for m, part in parts.items()
             for n in sizes
         ]
@@ -201,6 +240,8 @@ def plan(
         f"{100 * stratum_share:.0f} % of cases: "
         f"Cox's test at level {level:g}, {n_simulations} simulated studies per line"
     )
+    if groups.size > 1:
+        title += f"; {groups.size} cases a patient, ICC {groups.icc:g}"
     return Plan(table, needed, float(power), title)
 
 
@@ -274,15 +315,24 @@ def _round_sizes(low: float, high: float) -> list[int]:
 
 
 def _study(
-    part: _Stratum, n: int, level: float, n_simulations: int, rng: np.random.Generator
+    part: _Stratum,
+    n: int,
+    level: float,
+    n_simulations: int,
+    groups: Groups,
+    rng: np.random.Generator,
 ) -> dict[str, float]:
     """Simulate studies of `n` cases and count rejections in the stratum."""
     rejected = 0
     for size in rng.binomial(n, part.share, n_simulations):
-        y, p = part.draw(int(size), rng)
+        code, uniforms = None, None
+        if groups.size > 1:
+            code, uniforms = groups.draw(n, part.share, rng)
+            size = len(code)
+        y, p = part.draw(int(size), rng, uniforms)
         # One class only, or nobody in the stratum: no test.
         if 0.0 < y.sum() < size:
-            rejected += cox(y, p).p_value <= level
+            rejected += cox(y, p, groups=code, n_resamples=_FLIPS, seed=rng).p_value <= level
     typical = part.draw(max(1, round(n * part.share)), rng)[1]
     low, high = binomtest(int(rejected), n_simulations).proportion_ci(0.95, method="wilson")
     return {

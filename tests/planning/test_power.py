@@ -9,7 +9,7 @@ from scipy.stats import chi2, ncx2
 from scalecal.checks import InputError
 from scalecal.datasets import simulate
 from scalecal.panel import Panel, fit_panel, label_logit, reader_logit
-from scalecal.planning import PUBLISHED, plan, plan_votes
+from scalecal.planning.power import PUBLISHED, plan, plan_votes
 from scalecal.votes import fleiss_kappa
 
 
@@ -52,7 +52,7 @@ def test_power_equals_that_of_whole_simulated_studies():
 
 @pytest.mark.parametrize("share", [0.3, 1.0])
 def test_the_error_planted_is_the_error_asked_for(share):
-    from scalecal.planning import _SCORES, _stratum
+    from scalecal.planning.power import _SCORES, _stratum
 
     part = _stratum(5, share, 0.04)
     rng = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def test_the_cases_needed_give_the_power_wanted():
 
 @pytest.mark.parametrize("n_simulations", [20, 100, 400])
 def test_the_fit_finds_the_cases_needed_from_curves_of_its_own_model(n_simulations):
-    from scalecal.planning import _needed, _noncentrality, _round_sizes
+    from scalecal.planning.power import _needed, _noncentrality, _round_sizes
 
     rng = np.random.default_rng(n_simulations)
     covered = []
@@ -102,7 +102,7 @@ def test_the_fit_finds_the_cases_needed_from_curves_of_its_own_model(n_simulatio
 
 @pytest.mark.parametrize("hits", [[0, 0, 0], [1, 0, 2], [40, 40, 40], [3, 1, 0], [40, 20, 0]])
 def test_the_fit_is_finite_where_the_studies_tell_little(hits):
-    from scalecal.planning import _needed
+    from scalecal.planning.power import _needed
 
     rows = pd.DataFrame({"n_cases": [100, 200, 400], "power": hits, "stratum_share": 0.2})
     found = _needed(rows.assign(power=rows["power"] / 40), 40, 0.05, 0.8)
@@ -208,7 +208,7 @@ def cross_entropy(mu, p):
 @pytest.mark.parametrize(("m", "rho", "prevalence"), [(7, 0.2, 0.5), (5, 0.4, 0.3), (4, 0.1, 0.5)])
 def test_the_panel_planned_for_is_the_one_asked_for(m, rho, prevalence):
     """AUC, prevalence, kappa and gap against drawn cases."""
-    from scalecal.planning import _panel_cases
+    from scalecal.planning.power import _panel_cases
 
     cases = _panel_cases(0.8, prevalence, m, rho)
     rng = np.random.default_rng(m)
@@ -227,7 +227,7 @@ def test_the_panel_planned_for_is_the_one_asked_for(m, rho, prevalence):
 
 @pytest.mark.parametrize("rho", [0.0, 0.15, 0.6])
 def test_the_true_panel_has_no_excess(rho):
-    from scalecal.planning import _panel_cases
+    from scalecal.planning.power import _panel_cases
 
     cases = _panel_cases(0.85, 0.4, 7, rho)
     assert cases.excess(Panel(0.0, 1.0, rho, 7)) == pytest.approx(0.0, abs=1e-11)
@@ -239,7 +239,7 @@ def test_the_true_panel_has_no_excess(rho):
 
 def test_the_excess_equals_that_of_whole_simulated_studies():
     """Cases, votes and test cases drawn one by one: no grid, no counts."""
-    from scalecal.planning import _panel_cases
+    from scalecal.planning.power import _panel_cases
 
     m, rho, n_labelled, n_voted, n_studies = 5, 0.4, 100, 40, 40
     cases, rng = _panel_cases(0.85, 0.5, m, rho), np.random.default_rng(3)
@@ -353,7 +353,7 @@ def test_votes_are_planned_at_the_ends_of_rho(rho):
 
 
 def test_the_needed_votes_are_where_the_curve_crosses():
-    from scalecal.planning import _votes_needed
+    from scalecal.planning.power import _votes_needed
 
     sizes, rng = [10, 100, 1000], np.random.default_rng(0)
     curve = np.tile([0.5, 0.7, 0.9], (25, 1))
@@ -373,7 +373,7 @@ def test_the_needed_votes_are_where_the_curve_crosses():
 
 @pytest.mark.validity
 def test_the_interval_of_the_needed_votes_covers():
-    from scalecal.planning import _votes_needed
+    from scalecal.planning.power import _votes_needed
 
     sizes, rng, covered = [25, 50, 100, 200], np.random.default_rng(1), []
     middle = 1.0 - 4.0 / np.array(sizes)
@@ -407,3 +407,32 @@ def test_the_interval_of_the_needed_votes_covers():
 def test_bad_input_to_plans_of_votes_is_named(arguments, message):
     with pytest.raises(InputError, match=message):
         plan_votes(**arguments)
+
+
+@pytest.mark.validity
+def test_an_audit_of_groups_has_the_power_it_was_planned_for():
+    """Against residuals that a Gaussian copula correlates, in place of shared uniform numbers."""
+    from scipy.stats import norm
+
+    from scalecal.metrics import cox
+    from scalecal.planning.power import _stratum
+
+    size, icc = 10, 0.2
+    options = {"stratum_share": 1.0, "n_raters": (5,)}
+    alone = plan(0.06, **options, n_simulations=100).needed["n_cases"][0]
+    needed = plan(0.06, **options, n_simulations=150, group_size=size, icc=icc).needed["n_cases"][0]
+    assert needed > 1.3 * alone
+    part, rng = _stratum(5, 1.0, 0.06), np.random.default_rng(1)
+    correlation = np.sin(np.pi / 2 * icc)  # of normals, for signs that agree so often
+    hits = {}
+    for n in (alone, needed):
+        rejected = 0
+        for _ in range(150):
+            code = np.arange(n) // size
+            own, common = rng.normal(size=n), rng.normal(size=code[-1] + 1)[code]
+            z = np.sqrt(1 - correlation) * own + np.sqrt(correlation) * common
+            y, p = part.draw(n, rng, norm.cdf(z))
+            rejected += cox(y, p, groups=code, n_resamples=199, seed=rng).p_value <= 0.05
+        hits[n] = rejected / 150
+    assert hits[needed] == pytest.approx(0.8, abs=0.13)
+    assert hits[alone] < hits[needed]

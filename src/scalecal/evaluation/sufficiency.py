@@ -1,0 +1,147 @@
+"""How many times as many cases it takes to call a calibrated model good.
+
+After an inconclusive verdict this is the next question. Errors shrink with the square root of the number of
+cases, so an audit's own standard errors say what they would be with more cases of the same kind.
+"""
+
+from __future__ import annotations
+
+from math import ceil, isfinite, log, nan
+from typing import NamedTuple
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+from scipy.optimize import brentq
+from scipy.special import chdtri, ndtr, pdtrc
+
+from scalecal.checks import check_inside
+from scalecal.inference.units import NORMAL_95
+
+MIN_EVENTS = 50
+"""Cases of the rarer outcome without which nothing is called good."""
+
+MAX_ERROR = 0.10
+"""Typical error that the 95 % interval of a good model excludes."""
+
+MAX_LOG_RATIO = log(1.5)
+"""Calibration in the large, and log O:E, that the 95 % intervals of a good model exclude."""
+
+MIN_SLOPE, MAX_SLOPE = 0.8, 1.25
+"""Slopes between which the 95 % interval of a good model lies."""
+
+_LEVEL = 0.05
+_MAX_TIMES = 1e6
+_NODES, _WEIGHTS = leggauss(200)
+
+
+class EnoughCases(NamedTuple):
+    """Cases that would do: how many times the audit's, and how many; `reason` if that is unknown."""
+
+    times: float
+    n: float
+    reason: str = ""
+
+
+def probability_of_good(
+    times: float,
+    *,
+    events: float,
+    oe_se: float,
+    citl_se: float,
+    slope_se: float,
+    error_high: float,
+) -> float:
+    r"""Probability that a calibrated model is called good with `times` as many cases.
+
+    Scores of intercept and slope are normal and independent (the estimate of the slope with a free intercept
+    is orthogonal to that of the intercept with slope 1); O:E goes with the intercept. An interval lies inside
+    its bounds where the estimate is nearer to the truth than the bound, less 1.96 standard errors. No test
+    rejects where :math:`z_0^2 + z_1^2` is below the chi-square quantile with 2 degrees of freedom.
+
+    Examples
+    --------
+    >>> facts = {"events": 100, "oe_se": 0.07, "citl_se": 0.15, "slope_se": 0.15, "error_high": 0.08}
+    >>> round(probability_of_good(1.0, **facts), 2), round(probability_of_good(8.0, **facts), 2)
+    (0.0, 0.93)
+    """
+    if error_high / np.sqrt(times) > MAX_ERROR:
+        return 0.0
+    shrunk = 1.0 / np.sqrt(times)
+    # O:E and calibration in the large are two scales of one sum of residuals: the wider one binds.
+    reach = MAX_LOG_RATIO / (max(oe_se, citl_se) * shrunk) - NORMAL_95
+    low = (MIN_SLOPE - 1.0) / (slope_se * shrunk) + NORMAL_95
+    high = (MAX_SLOPE - 1.0) / (slope_se * shrunk) - NORMAL_95
+    radius = float(np.sqrt(chdtri(2, _LEVEL)))
+    reach = min(reach, radius)
+    if reach <= 0.0 or low >= high:
+        return 0.0
+    z = reach * _NODES
+    inside = np.sqrt(radius**2 - z**2)
+    density = np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
+    chance = ndtr(np.minimum(high, inside)) - ndtr(np.maximum(low, -inside))
+    whole = reach * float(_WEIGHTS @ (density * np.maximum(chance, 0.0)))
+    # The number of events is not planned: of so many times the cases it is about Poisson.
+    return float(whole * pdtrc(MIN_EVENTS - 1, times * events))
+
+
+def cases_for_good(
+    n: float,
+    *,
+    events: float,
+    oe_se: float,
+    citl_se: float,
+    slope_se: float,
+    error_high: float,
+    power: float = 0.8,
+) -> EnoughCases:
+    """Find how many cases a calibrated model with such predictions needs to be called good.
+
+    Parameters
+    ----------
+    n : float
+        Cases of the audit; with groups the answer holds for patients alike.
+    events : float
+        Cases of the rarer outcome.
+    oe_se, citl_se, slope_se : float
+        Standard errors of log O:E, calibration in the large and slope; with groups those that allow for them.
+        From a 95 % interval: its width over 2 times 1.96.
+    error_high : float
+        Upper end of the 95 % interval of the typical error.
+    power : float
+        Wanted probability of the verdict Good, at most 0.94: tests of a calibrated model reject in 5 %.
+
+    Returns
+    -------
+    EnoughCases
+        ``times`` as many cases and ``n``, 1 and `n` where these would do. NaN with a ``reason`` where a
+        standard error is unknown.
+
+    Examples
+    --------
+    >>> cases_for_good(1000, events=100, oe_se=0.07, citl_se=0.15, slope_se=0.15, error_high=0.08)
+    EnoughCases(times=5.09..., n=5097, reason='')
+    """
+    check_inside(power, "power")
+    facts = {
+        "events": float(events),
+        "oe_se": oe_se,
+        "citl_se": citl_se,
+        "slope_se": slope_se,
+        "error_high": error_high,
+    }
+    unknown = [name for name, value in facts.items() if not (isfinite(value) and value > 0.0)]
+    if unknown:
+        return EnoughCases(
+            nan, nan, f"{' and '.join(unknown)} cannot be estimated from these cases"
+        )
+
+    def lacking(log_times: float) -> float:
+        return power - probability_of_good(float(np.exp(log_times)), **facts)
+
+    most = log(_MAX_TIMES)
+    if lacking(most) > 0.0:
+        return EnoughCases(nan, nan, f"a probability of {power:g} is beyond reach")
+    if lacking(0.0) <= 0.0:
+        return EnoughCases(1.0, n)
+    times = float(np.exp(brentq(lacking, 0.0, most, xtol=1e-6)))
+    return EnoughCases(times, ceil(times * n))
