@@ -53,6 +53,7 @@ def audit_of(difficulty):
     return {
         "rows": [WHOLE],
         "classes": [],
+        "enough": None,
         "difficulty": difficulty,
         "judgement": judged,
         "meta": meta,

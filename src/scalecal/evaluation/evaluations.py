@@ -27,6 +27,7 @@ from scalecal.evaluation.cells import check_cell
 from scalecal.evaluation.gates import Condition, Failure, gate_failures
 from scalecal.evaluation.judging import JUDGES, Facts, judge, judged_choice, recommend
 from scalecal.evaluation.scores import Nulls, Resampled, draw_nulls, score_cell
+from scalecal.evaluation.sufficiency import cases_to_settle
 from scalecal.io.store import as_document, plain, write_text
 from scalecal.io.text import listed
 from scalecal.metrics import COLUMNS
@@ -283,6 +284,10 @@ def audit_facts(audit: Audit, calibration: Facts | None = None) -> dict[str, Any
         "notes": audit.shown_notes,
         "meta": audit.meta,
     }
+    facts["enough"] = None
+    if facts["judgement"]["badge"] == "inconclusive":
+        judged_rows = audit.classes or audit.rows[:1]
+        facts["enough"] = cases_to_settle(facts["judgement"], judged_rows)
     # A stratum may fail without being among those of most cases, which are shown.
     whole = facts | {"rows": audit.rows}
     facts["verdict"] = words.verdict(whole)

@@ -6,8 +6,9 @@ cases, so an audit's own standard errors say what they would be with more cases 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, isfinite, log, nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial.legendre import leggauss
@@ -15,21 +16,9 @@ from scipy.optimize import brentq
 from scipy.special import chdtri, ndtr, pdtrc
 
 from scalecal.checks import check_inside
+from scalecal.evaluation.judging import BOUNDS, LEVEL, LIMIT, MIN_EVENTS, Facts, Row
 from scalecal.inference.units import NORMAL_95
 
-MIN_EVENTS = 50
-"""Cases of the rarer outcome without which nothing is called good."""
-
-MAX_ERROR = 0.10
-"""Typical error that the 95 % interval of a good model excludes."""
-
-MAX_LOG_RATIO = log(1.5)
-"""Calibration in the large, and log O:E, that the 95 % intervals of a good model exclude."""
-
-MIN_SLOPE, MAX_SLOPE = 0.8, 1.25
-"""Slopes between which the 95 % interval of a good model lies."""
-
-_LEVEL = 0.05
 _MAX_TIMES = 1e6
 _NODES, _WEIGHTS = leggauss(200)
 
@@ -64,14 +53,14 @@ def probability_of_good(
     >>> round(probability_of_good(1.0, **facts), 2), round(probability_of_good(8.0, **facts), 2)
     (0.0, 0.93)
     """
-    if error_high / np.sqrt(times) > MAX_ERROR:
+    if error_high / np.sqrt(times) > LIMIT:
         return 0.0
     shrunk = 1.0 / np.sqrt(times)
     # O:E and calibration in the large are two scales of one sum of residuals: the wider one binds.
-    reach = MAX_LOG_RATIO / (max(oe_se, citl_se) * shrunk) - NORMAL_95
-    low = (MIN_SLOPE - 1.0) / (slope_se * shrunk) + NORMAL_95
-    high = (MAX_SLOPE - 1.0) / (slope_se * shrunk) - NORMAL_95
-    radius = float(np.sqrt(chdtri(2, _LEVEL)))
+    reach = BOUNDS["citl"][1] / (max(oe_se, citl_se) * shrunk) - NORMAL_95
+    low = (BOUNDS["slope"][0] - 1.0) / (slope_se * shrunk) + NORMAL_95
+    high = (BOUNDS["slope"][1] - 1.0) / (slope_se * shrunk) - NORMAL_95
+    radius = float(np.sqrt(chdtri(2, LEVEL)))
     reach = min(reach, radius)
     if reach <= 0.0 or low >= high:
         return 0.0
@@ -145,3 +134,60 @@ def cases_for_good(
         return EnoughCases(1.0, n)
     times = float(np.exp(brentq(lacking, 0.0, most, xtol=1e-6)))
     return EnoughCases(times, ceil(times * n))
+
+
+EVENTS_PLANNED = 57.0
+"""Events to be expected so that there are `MIN_EVENTS` with a probability of .8 (Poisson)."""
+
+POWER = 0.8
+"""Probability of being called good, of a calibrated model, that an inconclusive audit plans for."""
+
+
+def cases_to_settle(judged: Facts, rows: Sequence[Row]) -> dict[str, Any] | None:
+    """How many cases would settle an inconclusive verdict, if the model is calibrated; None if unknown.
+
+    Parameters
+    ----------
+    judged
+        What `scalecal.evaluation.judging.judge` found.
+    rows
+        The rows of what it judged by ratios: all cases, or each class.
+
+    Returns
+    -------
+    dict or None
+        ``times`` as many cases, and ``n``.
+    """
+    by_name = {row["name"]: row for row in rows}
+    times = [1.0]
+    # Where a part of the cases leaves an error possible, its upper end falls with the root of the cases.
+    for part in judged["parts"]:
+        if isfinite(part["high"]):
+            times.append((part["high"] / LIMIT) ** 2)
+    for subject in judged["subjects"]:
+        row = by_name[subject["name"]]
+        enough = cases_for_good(
+            row["n"],
+            events=subject["fewest"],
+            oe_se=_log_error(row["oe_low"], row["oe_high"]),
+            citl_se=(row["citl_high"] - row["citl_low"]) / (2 * NORMAL_95),
+            slope_se=(row["slope_high"] - row["slope_low"]) / (2 * NORMAL_95),
+            error_high=judged["error_high"],
+            power=POWER,
+        )
+        if enough.reason and subject["fewest"] < MIN_EVENTS:
+            # Without intervals the events alone can be planned: as many as are seen, or expected.
+            expected = min(row["expected"], row["n"] - row["expected"])
+            enough = EnoughCases(EVENTS_PLANNED / max(subject["fewest"], expected, 1e-6), nan)
+        times.append(enough.times)
+    most = max(times)
+    if not judged["subjects"] or not all(map(isfinite, times)) or most <= 1.0:
+        return None
+    return {"times": most, "n": ceil(most * rows[0]["n"])}
+
+
+def _log_error(low: float, high: float) -> float:
+    """Standard error of a logarithm, from the 95 % interval of the ratio."""
+    if not (low > 0.0 and isfinite(high)):
+        return nan
+    return log(high / low) / (2 * NORMAL_95)

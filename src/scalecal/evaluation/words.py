@@ -22,6 +22,7 @@ from scalecal.evaluation.judging import (
     Row,
     interval_sign,
 )
+from scalecal.evaluation.sufficiency import POWER
 from scalecal.io.text import (
     change_text,
     is_known,
@@ -534,9 +535,6 @@ CLINICAL = (
     ("citl", "calibration in the large"),
     ("slope", "calibration slope"),
     ("ici", "ICI"),
-    ("e50", "E50"),
-    ("e90", "E90"),
-    ("emax", "Emax"),
     ("scaled_brier", "scaled Brier score"),
     ("auc", "AUC"),
 )
@@ -673,31 +671,29 @@ def _undecided(audit: Facts) -> tuple[str, str]:
             "Try it on other cases",
             "Apply the calibrator to labelled cases that it was not fitted to.",
         )
-    return "Collect more cases", more_cases(row["n"], audit["judgement"]["error_high"])
+    return "Collect more cases", more_cases(row["n"], audit["enough"])
 
 
 def _none_better(own: Row) -> str:
     return f"No calibrator of the {own['tried']} tried has a lower cross-fitted label NLL."
 
 
-def more_cases(n: int, high: float | None) -> str:
+def more_cases(n: int, enough: Row | None) -> str:
     """How many cases would settle an inconclusive verdict, where that can be said.
-
-    The upper end of the typical error falls with the square root of the number of cases.
 
     Examples
     --------
-    >>> more_cases(150, 0.14)
-    'About 300 cases like these would rule out an error of 10 points, if there is none.'
+    >>> more_cases(150, {"times": 7.77, "n": 1166})
+    'If it is calibrated, about 1,200 cases like these (7.8 times as many) give an 80 % chance of Good.'
     """
-    if high is None or not high > LIMIT:
+    if enough is None:
         return "More cases with labels, and readers' votes on them, would settle it."
-    wanted = n * (high / LIMIT) ** 2
+    times, wanted = enough["times"], n * enough["times"]
     step = 10 ** max(1, len(str(int(wanted))) - 2)
     some = -(-int(wanted) // step) * step
     return (
-        f"About {number(some)} cases like these would rule out an error of {points(LIMIT)}, if there is "
-        "none."
+        f"If it is calibrated, about {number(some)} cases like these ({times:.1f} times as many) give an "
+        f"{percent(POWER)} chance of {BADGES['good']}."
     )
 
 
