@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.special import expit, logit, ndtri, xlogy
-from scipy.stats import binom
+from scipy.special import expit, logit, ndtr, ndtri, xlogy
+from scipy.stats import beta, binom
 
-from scalecal import audit, compare_audits, metrics
+from scalecal import audit, calibrate, compare_audits, fit_panel, metrics
 from scalecal.inference import curves, levels
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.units import Units
@@ -419,6 +419,64 @@ def new_site(
     return study
 
 
+def recalibrated(
+    n: int, n_groups: int | None, stretch: float
+) -> Callable[[np.random.Generator], Outcome]:
+    """Recalibrate a model by `auto`: what is said of the calibrator kept, against its truth."""
+    grid = np.linspace(-8.0, 8.0, 801)
+    density = np.exp(-0.5 * (grid / 1.8) ** 2)
+    density /= density.sum()
+    nodes, share = np.polynomial.hermite_e.hermegauss(15)
+    common = 0.8 if n_groups else 0.0
+    truth = expit(grid[:, None] + common * nodes) @ (share / share.sum())
+    said = expit(stretch * logit(truth) + 0.4 * (stretch != 1.0))
+
+    def study(rng: np.random.Generator) -> Outcome:
+        z, groups, effect = rng.normal(0.0, 1.8, n), None, np.zeros(n)
+        if n_groups:
+            groups = np.arange(n) % n_groups
+            effect = rng.normal(0.0, common, n_groups)[groups]
+        y = (rng.random(n) < expit(z + effect)).astype(int)
+        p = np.interp(z, grid, said)
+        result = calibrate(y, p, groups=groups, n_resamples=DRAWS)
+        kept = result.recalibrator.predict(said)
+        error = float(np.sqrt(density @ (kept - truth) ** 2))
+        facts = result.judged.facts
+        change, after = facts["recommended"]["p"], facts["audits"][facts["judged"]]["judgement"]
+        before, now = (_mean_loss(density, truth, q) for q in (said, kept))
+        held = change["low"] - 1e-12 <= now - before <= change["high"] + 1e-12
+        return {
+            (COVERED, "change of NLL by calibrate"): held,
+            (COVERED, "typical error after, upper limit"): error <= after["error_high"],
+        }
+
+    return study
+
+
+def _mean_loss(density: np.ndarray, truth: np.ndarray, p: np.ndarray) -> float:
+    return -float(density @ (xlogy(truth, p) + xlogy(1.0 - truth, 1.0 - p)))
+
+
+def correlated(n_groups: int, size: int) -> Callable[[np.random.Generator], Outcome]:
+    """Fit a panel to votes on the cases of patients: the interval of rho."""
+    rho, readers = 0.3, 5
+
+    def study(rng: np.random.Generator) -> Outcome:
+        group = np.repeat(np.arange(n_groups), size)
+        z = rng.normal(0.0, 1.5, len(group))
+        both = rng.normal(size=n_groups)[group] + rng.normal(size=len(group))
+        share, scale = expit(z), (1.0 - rho) / rho
+        chance = beta.ppf(ndtr(both / np.sqrt(2.0)), scale * share, scale * (1.0 - share))
+        votes = rng.binomial(readers, chance)
+        found = {}
+        for name, own in (("rho", group), ("rho, groups ignored", None)):
+            panel = fit_panel(z, votes=votes, n_raters=readers, groups=own, prior_sd=2.0)
+            found[COVERED, name] = panel.rho_low <= rho <= panel.rho_high
+        return found
+
+    return study
+
+
 WRONG = (lambda z: z / 0.6, lambda z: z - 0.7)
 """Changes of a calibrated model's logits: too extreme, too low."""
 
@@ -529,6 +587,13 @@ def _checks() -> Iterator[tuple[str, Check]]:
                 some = " to ".join(str(n) for n in dict.fromkeys(sizes))
                 name = f"{count} sites of {some} cases, prevalence {chance:g}"
                 yield name, Check(new_site(count, chance, sizes), 3 * RUNS)
+    for n, n_groups in ((150, None), (500, None), (2000, None), (500, 50), (2000, 200)):
+        name = f"{n:,} cases" if n_groups is None else f"{n_groups} groups of 10"
+        for stretch, title in ((1.0, "calibrated"), (1.5, "logits stretched")):
+            check = Check(recalibrated(n, n_groups, stretch))
+            yield f"{name}, {title}, recalibrated", check
+    for n_groups, size in ((100, 10), (40, 10), (20, 20)):
+        yield f"{n_groups} groups of {size}, five readers", Check(correlated(n_groups, size))
     for name, sizes in FLEXIBLE.items():
         yield f"{name}, curve, prevalence .4", Check(flexible(Panel(sizes)))
         yield f"{name}, curve, prevalence .05", Check(flexible(Panel(sizes, shift=RARE)))

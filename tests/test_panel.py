@@ -737,7 +737,7 @@ class TestSummary:
     def test_solves_its_equations(self):
         z, y, _ = draw(500, 7, 0.2)
         weight = np.random.default_rng(0).uniform(0, 2, 500)
-        panel = fit_panel_from_summary(z, y, 7, 0.45, 0.4, sample_weight=weight)
+        panel = fit_panel_from_summary(z, y, 7, 0.45, 0.4, sample_weight=weight, max_mismatch=1)
         p = expit(panel.reader_logit(z))
         mean = np.average(p, weights=weight)
         assert mean == pytest.approx(0.4, abs=1e-9)
@@ -753,7 +753,7 @@ class TestSummary:
     def test_solves_its_equations_for_three_classes(self):
         z, y, _ = draw_classes(400, 3, 5, 0.2)
         share = [0.5, 0.3, 0.2]
-        panel = fit_panel_from_summary(z, y, 5, 0.4, share)
+        panel = fit_panel_from_summary(z, y, 5, 0.4, share, max_mismatch=1)
         p = np.exp(panel.reader_logit(z))
         np.testing.assert_allclose(p.mean(axis=0), share, atol=1e-9)
         within = 1 - (p**2).sum(axis=1).mean()
@@ -941,3 +941,47 @@ class TestPanel:
 def test_published_numbers_must_be_numbers(told, message):
     with pytest.raises(InputError, match=message):
         fit_panel_from_summary([-1.0, 1.0], [0, 1], 5, **told)
+
+
+class TestGroups:
+    """The interval of rho where cases of one patient are alike."""
+
+    def test_cases_of_their_own_are_no_groups(self):
+        z, _, k = draw(300, 5, 0.3)
+        alone = fit_panel(z, votes=k, n_raters=5)
+        same = fit_panel(z, votes=k, n_raters=5, groups=np.arange(300))
+        assert (alone.rho_low, alone.rho_high) == (same.rho_low, same.rho_high)
+
+    def test_repeated_cases_are_worth_as_many_as_there_are(self):
+        """Every case eight times, as a group: the interval is about that of one each."""
+        z, _, k = draw(150, 5, 0.3)
+        once = fit_panel(z, votes=k, n_raters=5)
+        often = {"votes": np.repeat(k, 8), "n_raters": 5}
+        blind = fit_panel(np.repeat(z, 8), **often)
+        grouped = fit_panel(np.repeat(z, 8), **often, groups=np.repeat(np.arange(150), 8))
+        width, naive, own = (p.rho_high - p.rho_low for p in (once, blind, grouped))
+        assert naive < 0.5 * width
+        assert own == pytest.approx(width, rel=0.35)
+        assert grouped.rho == blind.rho
+
+    def test_few_groups_have_no_interval(self):
+        z, _, k = draw(300, 5, 0.3)
+        panel = fit_panel(z, votes=k, n_raters=5, groups=np.arange(300) % 7)
+        assert np.isnan(panel.rho_low)
+        assert np.isnan(panel.rho_high)
+
+    def test_three_classes(self):
+        z, y, counts = draw_classes(200, 3, 5, 0.3)
+        many = [np.repeat(part, 6, axis=0) for part in (z, y, counts)]
+        group = np.repeat(np.arange(200), 6)
+        blind, grouped = (
+            fit_panel(many[0], many[1], many[2], groups=own, panel_size=5) for own in (None, group)
+        )
+        once = fit_panel(z, y, counts, panel_size=5)
+        own, width = (p.rho_high - p.rho_low for p in (grouped, once))
+        assert blind.rho_high - blind.rho_low < 0.6 * own
+        assert own == pytest.approx(width, rel=0.35)
+
+    def test_groups_must_be_as_many_as_cases(self):
+        with pytest.raises(ValueError, match="one entry per case"):
+            fit_panel(np.zeros(4), votes=[1, 2, 0, 1], n_raters=3, groups=[1, 2])

@@ -22,6 +22,8 @@ QUICK = (
     "10 sites, 3 expected events",
     "10 sites in groups of 5",
     "10 sites of 30 to 400 cases, prevalence 0.3",
+    "500 cases, calibrated, recalibrated",
+    "20 groups of 20, five readers",
     "98 groups of 10, curve, prevalence .05",
 )
 """Of each kind of check one."""

@@ -16,6 +16,9 @@ from typing import Any
 
 from scalecal.checks import InputError, check_positive_int, lookup
 
+MIN_GROUPS = 8
+"""Groups below which there is no floor, null, test or interval; of cases likewise no interval."""
+
 VARIABLE = "SCALECAL_LIMITS"
 """The environment variable that raises limits."""
 

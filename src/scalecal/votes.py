@@ -39,6 +39,7 @@ __all__ = [
     "strata",
     "stratum_codes",
     "tied_error",
+    "without_ties",
 ]
 
 STRATA = ("high", "medium", "low")
@@ -206,6 +207,47 @@ def check_sides(y: ArrayLike, counts: Int, *, sample_weight: Float | None = None
             "(n_raters - votes) or reorder their columns, or name the positive class (positive=NAME, on the "
             "command line --positive NAME)"
         )
+
+
+MIN_TIES = 5
+"""Ties that are expected below which their absence may be chance."""
+
+SHARE_APART = 0.05
+"""Share of cases on which two readers differ at least, where nothing else says how many do."""
+
+
+def without_ties(counts: Int, *, sample_weight: Float | None = None) -> int:
+    """Cases of even panels, where none is tied though ties must have been: they were left out. Else 0.
+
+    Left-out ties change the question: a label's probability given that readers were not tied is another
+    one than the label's. Ties are about as frequent as the narrowest majorities of either side: with half
+    of that expected, `MIN_TIES` are too many to be missing by chance.
+
+    Parameters
+    ----------
+    counts
+        Votes for each class (n, C).
+    sample_weight
+        How many cases each row stands for.
+
+    Examples
+    --------
+    >>> even = np.array([[4, 0], [3, 1], [1, 3], [0, 4]] * 10)
+    >>> without_ties(even), without_ties(np.vstack([even, [[2, 2]]]))
+    (40, 0)
+    """
+    m = counts.sum(axis=1)
+    weight = np.ones(len(m)) if sample_weight is None else sample_weight
+    ordered = np.sort(counts, axis=1)
+    margin = ordered[:, -1] - ordered[:, -2]
+    even = (m > 0) & (m % 2 == 0)
+    if (even & (margin == 0)).any():
+        return 0
+    expected = float(weight[even & (margin == 2) & (m > 2)].sum()) / 4.0
+    expected += SHARE_APART * float(weight[even & (m == 2)].sum())
+    if expected < MIN_TIES:
+        return 0
+    return round(float(weight[even].sum()))
 
 
 def tied_error(tied: NDArray[np.bool_], where: str) -> InputError:

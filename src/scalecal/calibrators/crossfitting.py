@@ -116,9 +116,10 @@ def fit_with_readers(
     *,
     votes: Int | None = None,
     panel_size: Int | None = None,
+    groups: Int | None = None,
     interval: bool = True,
 ) -> Any:
-    """Fit a calibrator in place, a panel with what is known of the readers.
+    """Fit a calibrator in place, a panel with what is known of the readers and `groups` for its interval.
 
     Votes of at most `MAX_VOTED` cases are used, evenly over their order; the others enter by their label.
     """
@@ -131,7 +132,8 @@ def fit_with_readers(
             thinned = np.zeros_like(votes)
             thinned[kept] = votes[kept]
             votes = thinned
-    return calibrator.fit(logits, y, votes=votes, panel_size=panel_size, interval=interval)
+    known: dict[str, Any] = {"votes": votes, "panel_size": panel_size, "groups": groups}
+    return calibrator.fit(logits, y, **known, interval=interval)
 
 
 def fold_numbers(y: Int, n_folds: int = 5, *, groups: Int | None = None, seed: int = 0) -> Int:

@@ -89,6 +89,7 @@ class PanelCalibrator(Calibrator):
         n_raters: ArrayLike | None = None,
         votes: ArrayLike | None = None,
         panel_size: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
         interval: bool = True,
     ) -> Self:
         """Learn both answers from cases the probe was not fitted to.
@@ -107,6 +108,8 @@ class PanelCalibrator(Calibrator):
             Positive votes, or votes per class; NaN if a case was not read.
         panel_size : int or array (n,), optional
             Readers behind each label; default: `n_raters` if it is the same for all cases read.
+        groups : array (n,), optional
+            Patient, slide, ... of each case, for the interval of rho.
         interval : bool
             Whether rho gets an interval, if it comes from votes.
         """
@@ -122,8 +125,9 @@ class PanelCalibrator(Calibrator):
         label = (targets > 0.5).astype(np.int64) if targets.ndim == 1 else targets.argmax(axis=1)
         # A correlation that is given needs neither votes nor kappa.
         if self.rho is None and votes is not None:
+            known: dict[str, Any] = {"groups": groups, "interval": interval}
             self.panel_ = fit_panel(
-                z, label, votes, n_raters, panel_size=panel_size, interval=interval, **shared
+                z, label, votes, n_raters, panel_size=panel_size, **known, **shared
             )
         elif self.rho is None and self.kappa is not None:
             if size is None:
@@ -148,6 +152,15 @@ class PanelCalibrator(Calibrator):
     def predict_reader_proba(self, logits: ArrayLike) -> Float:
         """Return the probability that one reader votes for each class, (n, C)."""
         return class_probabilities(self.reader_logits(logits))
+
+    def mismatch(self, logits: ArrayLike) -> float:
+        """Return how far the label is from a majority of the predicted votes (`Panel.mismatch`).
+
+        NaN where nothing says: a kappa without the share of positive votes fits any label.
+        """
+        if self.kappa is not None and self.vote_share is None:
+            return float("nan")
+        return self.panel_.mismatch(one_form(self._check(logits)))
 
     def predict_votes(self, logits: ArrayLike, n_raters: int | None = None) -> Float:
         """Return the law of k of m votes, (n, m + 1), or that of each class, (n, C, m + 1)."""
@@ -233,6 +246,10 @@ class ReaderOnTop(PanelCalibrator):
     def reader_logits(self, logits: ArrayLike) -> Float:
         """Return logits of a reader's vote: (n,) for two classes, (n, C) for more."""
         return super().reader_logits(self.label_.transform(self._check(logits)))
+
+    def mismatch(self, logits: ArrayLike) -> float:
+        """Return how far the label is from a majority of the predicted votes."""
+        return super().mismatch(self.label_.transform(self._check(logits)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is needed to apply the fitted calibrator again, as JSON can hold it."""

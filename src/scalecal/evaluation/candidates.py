@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import clone
 
 from scalecal.calibrators import (
     CALIBRATORS,
@@ -21,9 +22,10 @@ from scalecal.calibrators import (
     ReaderOnTop,
 )
 from scalecal.calibrators.base import as_logits
-from scalecal.calibrators.crossfitting import crossfit, fit_with_readers, fold_numbers
+from scalecal.calibrators.crossfitting import answers_of, crossfit, fit_with_readers, fold_numbers
 from scalecal.cases import BASELINE, Answers, Cases, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
+from scalecal.evaluation.estimation_error import estimation_error
 from scalecal.evaluation.judging import lowest
 from scalecal.metrics import nll
 from scalecal.panel import PRIOR_SD_SHIFTED
@@ -91,6 +93,9 @@ class Material:
         elif cases.votes is not None:
             source, votes = "votes", cases.votes
         data = cls(cases, labelled.p, readers, votes, sizes, source, tuple(notes))
+        if source == "published":
+            # Labels that are no majority of votes are refused here, by all cases and not by one fold's.
+            data.fit(data.with_reader(Identity()), interval=False)
         if source == "votes" and method != "panel":
             try:
                 data.fit(data.with_reader(Identity()), interval=False)
@@ -127,8 +132,16 @@ class Material:
     def fit(self, calibrator: Calibrator, *, interval: bool = True) -> Any:
         """Fit a calibrator in place to all cases."""
         known: dict[str, Any] = {"votes": self.votes, "panel_size": self.panel_size}
+        known["groups"] = self.cases.group_codes
         logits, y = as_logits(self.p), self.cases.labels
         return fit_with_readers(calibrator, logits, y, interval=interval, **known)
+
+    def answered(self, fitted: Calibrator) -> Float:
+        """Return the label's probabilities by a fitted calibrator, of the cases themselves."""
+        # The logits of 0 and 1 are finite, so that they would not come back as they were.
+        if keeps_p(fitted):
+            return self.p
+        return answers_of(fitted, as_logits(self.p), n_raters=self.panel_size).p
 
     def take(self, rows: Any) -> Material:
         """Return some of the cases."""
@@ -221,8 +234,9 @@ def try_candidates(
     -------
     The predictions, beside them the cross-fitted answers of the calibrator that `scalecal calibrate` would
     choose (unless that is to do nothing); and what was found: ``losses`` (name -> cross-fitted label NLL, the
-    first is to do nothing), ``about`` (what the chosen one does, in a phrase) and ``adds_reader`` (whether
-    `scalecal calibrate` adds a reader probability), or None where cases are too few to choose by.
+    first is to do nothing), ``about`` (what the chosen one does, in a phrase), ``adds_reader`` (whether
+    `scalecal calibrate` adds a reader probability) and ``estimation_error`` of the chosen one, or None where
+    cases are too few to choose by.
     """
     own = predictions.only
     if not np.isfinite(as_logits(own.p)).all():
@@ -241,9 +255,16 @@ def try_candidates(
     losses = data.losses(answers)
     chosen = lowest(losses)
     adds_reader = data.source is not None and own.p_reader is None
-    found = {"losses": losses, "about": data.words(chosen), "adds_reader": adds_reader}
+    found: dict[str, Any] = {
+        "losses": losses,
+        "about": data.words(chosen),
+        "adds_reader": adds_reader,
+        "estimation_error": None,
+    }
     if chosen in NOTHING:
         return predictions, found
+    fitted = data.fit(clone(labels[chosen]), interval=False)
+    found["estimation_error"] = estimation_error(data, labels, answers, fitted, seed=seed)
     best = replace(own, p=answers[chosen].p)
     if adds_reader:
         # The choice is by labels, so only what is chosen needs the reader probability beside it.

@@ -20,7 +20,7 @@ from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.scores import Nulls, Resampled, entropy
 from scalecal.inference.paired import Contrast, RecoveredShare, contrast_of, recovered_share
-from scalecal.inference.units import student_error
+from scalecal.inference.units import NORMAL_95, student_error
 from scalecal.metrics import METRICS, holm
 from scalecal.metrics.columns import chosen
 from scalecal.probes.methods import METHODS
@@ -123,11 +123,14 @@ def _pairs(
                 yield method, stratum, metric, change, b.samples - a.samples
 
 
-def paired_changes(cell: Predictions, drawn: Resampled) -> Changes:
+def paired_changes(
+    cell: Predictions, drawn: Resampled, loss_sd: Mapping[str, float] | None = None
+) -> Changes:
     """Every method's changes against the baseline: cases (or groups) resampled, means over seeds.
 
     `p` is the larger p-value of both kinds of noise, `sd` the change's spread over resamples, `units` what
-    was resampled. Too few groups leave the difference alone.
+    was resampled. Too few groups leave the difference alone. `loss_sd` is what the estimation error of a kept
+    calibrator adds to the spread of its label NLL, by method.
     """
     out: Changes = {}
     for method in cell.methods:
@@ -139,7 +142,38 @@ def paired_changes(cell: Predictions, drawn: Resampled) -> Changes:
         if np.isfinite(resampled).any():
             sd = float(np.nanstd(resampled, ddof=1))
         out[method][stratum][metric] = {**change_of(change), "sd": sd, "units": change.units}
+    for method, sd in (loss_sd or {}).items():
+        own = out[method]["overall"]
+        if "nll" in own:
+            own["nll"] = widened(own["nll"], sd)
     return out
+
+
+def widened(change: Mapping[str, float], sd: float) -> dict[str, float]:
+    """Return a change with an independent error added to its interval and its p-value.
+
+    Examples
+    --------
+    >>> change = {"difference": -0.2, "low": -0.5, "high": 0.1, "p": 0.2, "sd": 0.15, "units": 900}
+    >>> wider = widened(change, 0.2)
+    >>> round(wider["low"], 6), round(wider["high"], 6), round(wider["sd"], 6)
+    (-0.7, 0.3, 0.25)
+    """
+    whole = float(np.hypot(change["sd"], sd))
+    error, degrees = student_error(whole, change["units"])
+    half = NORMAL_95 * whole
+    low, high = change["low"], change["high"]
+    if change["sd"] > 0:
+        low, high = (
+            change["difference"] + (end - change["difference"]) * whole / change["sd"]
+            for end in (low, high)
+        )
+    elif whole > 0:
+        low, high = change["difference"] - half, change["difference"] + half
+    p = change["p"]
+    if error > 0:
+        p = float(np.maximum(p, 2.0 * stdtr(degrees, -abs(change["difference"]) / error)))
+    return {**change, "low": low, "high": high, "p": p, "sd": whole}
 
 
 def differing_metrics() -> list[str]:

@@ -33,6 +33,7 @@ from scalecal.io.text import listed
 from scalecal.metrics import COLUMNS
 from scalecal.metrics.arguments import as_table
 from scalecal.probes.methods import METHODS
+from scalecal.votes import without_ties
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -262,21 +263,31 @@ def extract(core: Facts, method: str, audit: Audit) -> dict[str, Any]:
     }
 
 
-def audit_facts(audit: Audit) -> dict[str, Any]:
-    """What facts hold of one audited method, of the strata that are shown."""
+def audit_facts(audit: Audit, calibration: Facts | None = None) -> dict[str, Any]:
+    """What facts hold of one audited method, of the strata that are shown.
+
+    `calibration` says how the method was recalibrated, where it was: a kept calibrator has an estimation
+    error of its own.
+    """
     shown = {"overall", *audit.shown_strata}
-    about = {
+    about: dict[str, Any] = {
         "agreement": audit.meta["strata"] == "agreement",
         "foreseen": audit.predictions.only.p_split is not None,
         "reader": audit.meta.get("votes_judge") == "p_reader",
+        "untied": 0,
     }
+    votes = audit.predictions.cases.votes
+    if votes is not None:
+        about["untied"] = without_ties(votes, sample_weight=audit.units.times)
     facts: dict[str, Any] = {
         "rows": audit.shown_rows,
         "difficulty": audit.difficulty,
         "by": audit.by,
         "references": [row for row in audit.references if row["stratum"] in shown],
         "classes": audit.classes,
-        "judgement": judge(audit.rows, audit.difficulty, audit.classes, **about),
+        "judgement": judge(
+            audit.rows, audit.difficulty, audit.classes, **about, **_estimation(calibration)
+        ),
         "notes": audit.shown_notes,
         "meta": audit.meta,
     }
@@ -288,6 +299,14 @@ def audit_facts(audit: Audit) -> dict[str, Any]:
     whole = facts | {"rows": audit.rows}
     facts["verdict"] = words.verdict(whole)
     return facts
+
+
+def _estimation(calibration: Facts | None) -> dict[str, Any]:
+    """What a judgement allows for a kept calibrator, as arguments of `judge`."""
+    known = (calibration or {}).get("estimation_error")
+    if calibration is None or known is None:
+        return {}
+    return {"estimation_error": known["squared"], "unproven": calibration["unproven"]}
 
 
 # One method
@@ -431,13 +450,16 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
     if plainly and core["audits"][method]["judgement"]["badge"] == "attention":
         whole, found = try_candidates(whole, seed=options["seed"])
     drawn = Resampled([whole], **options)
+    loss_sd: dict[str, float] = {}
+    if found is not None and found["estimation_error"] is not None:
+        loss_sd[whole.methods[1]] = found["estimation_error"].loss_sd
     if found is not None:
         core["methods"] = whole.methods
         core["candidates"] = found["losses"]
         # The model itself takes the place of doing nothing.
         best = recommend(
             {"nll": found["losses"]},
-            changes.paired_changes(whole, drawn),
+            changes.paired_changes(whole, drawn, loss_sd),
             baseline=next(iter(found["losses"])),
         )
         if best is not None:
@@ -456,7 +478,7 @@ def evaluation_of(audit: Audit, *, dataset: str = "") -> Evaluation:
         for chosen in whole.methods[1:]:
             shown[chosen] = audit_predictions(whole.of(chosen), **options)
             audits[chosen] = audit_facts(shown[chosen])
-        facts, _ = _method_facts(whole, shown, drawn, options)
+        facts, _ = _method_facts(whole, shown, drawn, options, loss_sd=loss_sd)
         return facts | {"audits": audits} | _shown_facts(whole, shown, core)
 
     return Evaluation(whole, made, core, None, more)
@@ -467,6 +489,11 @@ def _core_facts(
 ) -> dict[str, Any]:
     """What every evaluation says of itself."""
     cases, base = whole.cases, whole.baseline
+    after = whole.calibration.get("after")
+    audited = {}
+    for method, audit in audits.items():
+        calibration = whole.calibration if method == after else None
+        audited[method] = audit_facts(audit, calibration)
     parts = [part for part in (whole.dataset, whole.encoder) if part]
     if whole.shift is not None:
         parts.append("trained on {}, tested on {}".format(*whole.shift))
@@ -494,7 +521,7 @@ def _core_facts(
         "methods": whole.methods,
         "baseline": base,
         "judged": base,
-        "audits": {method: audit_facts(audit) for method, audit in audits.items()},
+        "audits": audited,
         "prevalence": whole.prevalence,
         "calibration": whole.calibration or None,
         "differences": [],
@@ -573,7 +600,14 @@ def evaluate(
     # Methods of a comparison are trainings; calibrators of the same names are not.
     if kind == "comparison":
         core["about"] = {m: METHODS[m].about for m in whole.methods if m in METHODS}
-    facts, results = _method_facts(whole, audits, drawn, options, voted=voted, advance=advance)
+    loss_sd: dict[str, float] = {}
+    known = whole.calibration.get("estimation_error")
+    if known is not None:
+        both = (whole.calibration["chosen"], whole.calibration["after"])
+        loss_sd = dict.fromkeys(both, known["loss_sd"])
+    facts, results = _method_facts(
+        whole, audits, drawn, options, loss_sd=loss_sd, voted=voted, advance=advance
+    )
     core |= facts
     if kind == "comparison":
         core["softening"] = changes.beside_softening(whole, words.judge_of(core), **options)
@@ -654,7 +688,7 @@ def _of_calibration(core: Facts) -> dict[str, Any]:
     chosen = core["calibration"]["chosen"]
     tried = 1
     if core["calibration"]["method"] == "auto":
-        tried = len([m for m in core["methods"] if m not in (*NOTHING, "auto")])
+        tried = len([m for m in core["methods"] if m not in (*NOTHING, "auto", "auto-nested")])
     made = words.row_of(core, chosen)["changes"]
     out: dict[str, Any] = {}
     for answer, metric in JUDGES.items():
@@ -680,6 +714,7 @@ def _method_facts(
     drawn: Resampled,
     options: Mapping[str, Any],
     *,
+    loss_sd: Mapping[str, float] | None = None,
     voted: changes.VotedCurve | None = None,
     advance: Callable[[float], object] = lambda _: None,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -695,7 +730,7 @@ def _method_facts(
         advance(0.25 / len(whole.methods))
     own_nulls = nulls.get(BASELINE) if whole.stratum_names else None
     results = score_cell(whole, nulls=own_nulls, **options)
-    made = changes.paired_changes(whole, drawn)
+    made = changes.paired_changes(whole, drawn, loss_sd)
     advance(0.25)
     rows = changes.method_rows(whole, results, nulls, made)
     facts: dict[str, Any] = {

@@ -56,6 +56,9 @@ def judge(
     agreement: bool,
     foreseen: bool = False,
     reader: bool = False,
+    estimation_error: float = 0.0,
+    unproven: bool = False,
+    untied: int = 0,
 ) -> dict[str, Any]:
     """Judge an audit's rows (the first is `overall`).
 
@@ -71,6 +74,14 @@ def judge(
         Whether difficulty is predicted by more than the probability that is judged.
     reader
         Whether votes judge a probability of their own.
+    estimation_error
+        Squared estimation error of a calibrator that was fitted to these cases
+        (`scalecal.evaluation.estimation_error`); NaN where it is unknown.
+    unproven
+        Whether the calibrator could have memorised these cases: only others can show that it is good.
+    untied
+        Cases of even panels from which tied ones were left out (`scalecal.votes.without_ties`): their labels
+        answer another question than `p`, and there is no verdict.
 
     Returns
     -------
@@ -80,7 +91,8 @@ def judge(
         together fail) and ``kind`` (which way); ``subjects`` (what is judged by ratios: all cases, or each
         class); ``parts`` (strata that are tested: name, kind, n, p, high, whether each failed); ``failing``
         (names of all that failed); ``reader`` (whether only votes on a reader's probability fail); ``hint``
-        (a sign of an error that may be chance); ``small`` (an error is proved that does not matter).
+        (a sign of an error that may be chance); ``small`` (an error is proved that does not matter);
+        ``unproven`` and ``untied`` (as given).
 
     Examples
     --------
@@ -92,7 +104,7 @@ def judge(
     >>> found["badge"], round(found["error_high"], 3)
     ('good', 0.063)
     """
-    whole = _whole(rows[0], classes)
+    whole = _whole(rows[0], classes, estimation_error)
     subjects = _subjects(rows[0], classes)
     parts = _parts(rows, difficulty, agreement)
     judged = [part for part in parts if isfinite(part["p"])]
@@ -113,9 +125,11 @@ def judge(
     hint = not wrong and (whole["p"] < LEVEL or least < LEVEL)
     small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
     small = small and all(t["small"] for t in subjects)
-    if wrong and not small:
+    if untied:
+        badge = "inconclusive"
+    elif wrong and not small:
         badge = "attention"
-    elif bounded and not hint:
+    elif bounded and not hint and not unproven:
         badge = "good"
     else:
         badge = "inconclusive"
@@ -136,6 +150,8 @@ def judge(
         "reader": reader and any(part["kind"] == "votes" for part in failing),
         "hint": hint,
         "small": small,
+        "unproven": unproven,
+        "untied": untied,
     }
 
 
@@ -256,15 +272,19 @@ def interval_sign(row: Row, name: str) -> int:
     return int(low > 0.0) - int(high < 0.0)
 
 
-def _whole(row: Row, classes: Sequence[Row]) -> dict[str, Any]:
-    """Test and typical error of all cases: the root of the debiased squared error, and of its upper end."""
+def _whole(row: Row, classes: Sequence[Row], estimation_error: float = 0.0) -> dict[str, Any]:
+    """Test and typical error of all cases: the root of the debiased squared error, and of its upper end.
+
+    Cross-fitted answers hide the estimation error of the calibrator that is kept, which adds to that end.
+    """
     error, high = (row.get(f"debiased_error{end}", nan) for end in ("", "_high"))
     units = row.get("n_groups") or row["n"]
     out = {"name": "overall", "p": overall_p(row, classes), "error": nan, "high": nan}
     if isfinite(error):
         out["error"] = sqrt(max(error, 0.0))
-    if isfinite(high):
-        out["high"] = min(1.0, max(sqrt(max(high, 0.0)), _least(units)))
+    if isfinite(high) and isfinite(estimation_error):
+        squared = max(high, 0.0) + estimation_error
+        out["high"] = min(1.0, max(sqrt(squared), _least(units)))
     return out
 
 

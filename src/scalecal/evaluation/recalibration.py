@@ -12,7 +12,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,12 +37,13 @@ from scalecal.checks import (
 )
 from scalecal.evaluation.audits import Audit, cases_of
 from scalecal.evaluation.candidates import NOTHING, Material, keeps_p, labels_tried
+from scalecal.evaluation.estimation_error import MEMORISING, estimation_error
 from scalecal.evaluation.evaluations import Evaluation, evaluate
 from scalecal.evaluation.judging import lowest
 from scalecal.io.boundary import parse_document, read_document
 from scalecal.io.store import as_document, plain
 from scalecal.metrics.arguments import as_table, of_two
-from scalecal.panel import check_sizes, split_probability
+from scalecal.panel import MAX_MISMATCH, check_sizes, split_probability
 from scalecal.readers import Readers
 
 if TYPE_CHECKING:
@@ -51,9 +52,18 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """The method that chooses among doing nothing and the `candidates` by cross-fitted log loss."""
 
+NESTED = "auto-nested"
+"""The answers of folds that choose anew, where the choice on all cases is to leave `p` as it is."""
+
 _KEPT_NOTE = (
     'The calibrator kept for new cases is fitted to all of these, while the "after" figures are '
-    "cross-fitted: its error may lie slightly outside the intervals shown."
+    "cross-fitted. The upper limit of the typical error and the interval of the change in label NLL include "
+    "the estimation error of the calibrator kept, from {draws} refits to resampled {units}."
+)
+
+_UNKNOWN_NOTE = (
+    "The estimation error of the calibrator kept is unknown, because too few resamples could be fitted: "
+    "there is no upper limit of the typical error."
 )
 
 MAX_FOLDS = 20
@@ -402,35 +412,52 @@ def calibrate_predictions(
         notes.append(f"{name} is not a candidate: it cannot be fitted in every fold ({why}).")
     chosen = lowest(data.losses(answers))
     after, picked = chosen, [chosen] * n_folds
-    # A method that was asked for, and doing nothing, need no measure of the choice.
-    if method == AUTO and chosen not in NOTHING:
-        tried = {name: labels[name] for name in answers}
+    # A method that was asked for needs no measure of the choice.
+    if method == AUTO:
+        offered = {name: labels[name] for name in answers}
         for k in range(n_folds):
-            picked[k] = _chosen_by(data.take(fold != k), tried, n_folds=n_folds, seed=seed)
+            picked[k] = _chosen_by(data.take(fold != k), offered, n_folds=n_folds, seed=seed)
             advance(0.3 / n_folds)
     else:
         advance(0.3)
     if method == AUTO:
         after = AUTO
         answers[AUTO] = _stitched(answers, rhos, picked, fold)
+        # Where p is kept, what is kept has no estimation error, but the choice on other cases has.
+        if chosen in NOTHING:
+            answers[NESTED] = answers[AUTO]
+            answers[AUTO] = answers[chosen]
     words = {name: data.words(name) for name in answers if name != BASELINE}
     if method == AUTO:
         words[AUTO] = (
             f"the candidate with the lowest cross-fitted log loss, chosen separately for each of {n_folds} "
             "folds by the cases of the other folds"
         )
+    fitted = data.fit(clone(data.with_reader(labels[chosen])))
+    known = None
+    if chosen not in NOTHING:
+        tried = {name: answers[name] for name in labels if name in answers}
+        known = estimation_error(data, labels, tried, fitted, seed=seed)
+    if NESTED in answers:
+        words[NESTED] = "what choosing and fitting in every fold would have done"
+    mismatch = None
+    if knows_readers(fitted):
+        mismatch = fitted.mismatch(as_logits(data.p))
     about = {
         "after": after,
         "method": method,
         "chosen": chosen,
+        "estimation_error": None if known is None else asdict(known),
+        "unproven": chosen in MEMORISING,
         "by_fold": dict(Counter(picked)),
         "n_folds": n_folds,
         "n_unlabelled": len(predictions) - len(labelled),
         "readers": data.source,
+        "mismatch": mismatch,
         "about": words,
     }
     recalibrator = Recalibrator(
-        data.fit(clone(data.with_reader(labels[chosen]))),
+        fitted,
         predictions.cases.classes,
         chosen,
         {
@@ -445,6 +472,7 @@ def calibrate_predictions(
                 "cases": len(labelled),
                 "groups": None if groups is None else len(np.unique(groups)),
                 "readers": data.source,
+                "mismatch": mismatch,
                 "sources": dict(predictions.sources),
             },
         },
@@ -522,8 +550,16 @@ def _notes(
     """What the reader of a calibration should know."""
     about = evaluation.predictions.calibration
     said = [*data.notes, *notes, *evaluation.audit.shown_notes]
-    if about["chosen"] not in NOTHING:
-        said.append(_KEPT_NOTE)
+    known = about["estimation_error"]
+    if known is not None:
+        note = _UNKNOWN_NOTE
+        if np.isfinite(known["squared"]):
+            units = "cases" if data.cases.groups is None else "groups"
+            note = _KEPT_NOTE.format(draws=known["draws"], units=units)
+        said.append(note)
+    mismatch = about["mismatch"]
+    if mismatch is not None:
+        said.append(_mismatch_note(mismatch))
     n, certain = len(after), int(np.isin(as_table(after.p), (0.0, 1.0)).any(axis=1).sum())
     if certain:
         said.append(
@@ -538,6 +574,21 @@ def _notes(
             "calibrator fitted to all others, and not evaluated."
         )
     return tuple(dict.fromkeys(said))
+
+
+def _mismatch_note(mismatch: float) -> str:
+    """Say how far the label is from a majority of votes, on which the reader probability rests."""
+    if np.isfinite(mismatch):
+        return (
+            "The majority of the predicted votes differs from the label's probability by "
+            f"{mismatch:.3f} on average: up to {MAX_MISMATCH:g} is usual where labels are the readers' "
+            "majority."
+        )
+    return (
+        "Whether the labels are the majority of such readers' votes cannot be checked without the share of "
+        "positive votes (--vote-share, in Python vote_share): if they are not, as after a biopsy, the reader "
+        "probability is wrong."
+    )
 
 
 def apply_recalibrator(

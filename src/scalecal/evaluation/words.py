@@ -130,6 +130,8 @@ def _row_of(audit: Facts, part: Row) -> Row:
 
 def _headline(audit: Facts) -> str:
     judged, row = audit["judgement"], audit["rows"][0]
+    if judged["untied"]:
+        return f"There is no verdict: {_untied(judged['untied'])}."
     if judged["badge"] == "attention":
         if judged["overall"]:
             return f"{_error(audit)}."
@@ -144,6 +146,8 @@ def _headline(audit: Facts) -> str:
             "There are signs of an error, but they do not remain significant after correction for multiple "
             "tests."
         )
+    if judged["unproven"]:
+        return f"No error was found, but {_UNPROVEN}."
     return f"Too few cases for a verdict: no error is significant, but {_possible(audit)}."
 
 
@@ -153,6 +157,21 @@ def _fit(audit: Facts) -> str:
     if not is_known(row.get("oe")):
         return _averages(row)
     return f"{_expected(audit, row)}; the calibration slope is {_with_interval(row, 'slope')}"
+
+
+_UNPROVEN = (
+    "a calibrator of this kind can memorise the cases it was fitted to: apply it to other labelled cases "
+    "(--apply) for a verdict"
+)
+
+
+def _untied(n: int) -> str:
+    """Why cases without ties allow no verdict, as a clause."""
+    return (
+        f"none of {_counted(n, 'case')} of even panels is tied, so tied cases were left out, and the labels "
+        "show the probability given that readers were not tied, which p is not. Keep the tied cases, and say "
+        "what a tie means (--ties random, first or last)"
+    )
 
 
 def _averages(row: Row) -> str:
@@ -438,8 +457,10 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
         heading = f"Yes, typically within {points(max(bounds))}"
         if judged["small"]:
             text += ". Tests find an error, but it is too small to matter"
-    elif not is_known(judged["p"]):
+    elif not is_known(judged["p"]) or judged["untied"]:
         heading = "No verdict"
+    elif judged["unproven"]:
+        heading = "Unproven"
     else:
         heading = "Unclear" if judged["hint"] else "Too few cases"
     return {"question": "Is it calibrated?", "heading": heading, "text": f"{text}."}
@@ -643,6 +664,16 @@ def _undecided(audit: Facts) -> tuple[str, str]:
     if (row.get("n_groups") or MIN_GROUPS) < MIN_GROUPS:
         needed = f"Cases of at least {MIN_GROUPS} groups (patients, slides) are needed"
         return "Collect more groups", f"{needed} for a verdict."
+    if audit["judgement"]["untied"]:
+        return (
+            "Keep the tied cases",
+            "Audit all cases, with a label for those on which readers are tied.",
+        )
+    if audit["judgement"]["unproven"]:
+        return (
+            "Try it on other cases",
+            "Apply the calibrator to labelled cases that it was not fitted to.",
+        )
     return "Collect more cases", more_cases(row["n"], audit["enough"])
 
 
@@ -700,6 +731,8 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
     if gains is not None and judges.get("votes_judge") == "p_reader":
         text += f" For p_reader, {_gain(gains)}."
     after = facts["audits"][facts["judged"]]["judgement"]
+    if after["untied"]:
+        text += " The recalibrated probabilities are of labels on which readers are not tied."
     if after["reader"] and not after["overall"]:
         text += f" {_READER_ERROR}"
     elif after["badge"] == "attention":
@@ -917,9 +950,18 @@ def other_verdicts(facts: Facts) -> list[str]:
 def _calibration_paragraph(facts: Facts) -> str:
     """How a calibrator was chosen, and what was measured."""
     about = facts.get("calibration")
-    if not about or about["method"] != "auto" or about["chosen"] in NOTHING:
+    if not about or about["method"] != "auto":
         return ""
     folds = ", ".join(f"{name} in {count}" for name, count in about["by_fold"].items())
+    if about["chosen"] in NOTHING:
+        change = row_of(facts, "auto-nested")["changes"].get("nll")
+        if not change or set(about["by_fold"]) <= set(NOTHING):
+            return ""
+        own = {"metric": "nll", "sure": False, "tried": 1, **change}
+        return (
+            "p is kept. The folds did not always choose so "
+            f"({folds}): with their choices {METRICS['nll'].name} would change by {change_text(own)}."
+        )
     return (
         f'The "after" figures are cross-fitted, including the choice: each of {about["n_folds"]} folds got '
         f"the method that the other folds chose ({folds})."

@@ -27,10 +27,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scalecal.checks import Float, InputError, Int, check_groups
+from scalecal.limits import MIN_GROUPS as MIN_GROUPS
 from scalecal.metrics.arguments import blocks
-
-MIN_GROUPS = 8
-"""Groups below which there is no floor, null, test or interval; of cases likewise no interval."""
 
 MAX_UNITS = 2_000
 """Cases or groups that are resampled at most; more are pooled at random into this many."""

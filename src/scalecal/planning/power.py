@@ -689,8 +689,11 @@ def _fit_panels(
 
     return [
         *(
+            # Some of these numbers are wrong on purpose.
             fit_panel_from_summary(
-                z, y, m, min(factor * cases.kappa, 1.0), cases.mean, sample_weight=weight
+                *(z, y, m, min(factor * cases.kappa, 1.0), cases.mean),
+                sample_weight=weight,
+                max_mismatch=1.0,
             )
             for factor in PUBLISHED.values()
         ),

@@ -223,7 +223,8 @@ def fit_calibrator(
         kappa, share = readers.published(cases)
         if kappa is not None:
             fitted.set_params(kappa=kappa, vote_share=share)
-    return fitted.fit(logits, cases.labels, votes=votes, panel_size=sizes, interval=interval)
+    known: dict[str, Any] = {"votes": votes, "panel_size": sizes, "groups": cases.group_codes}
+    return fitted.fit(logits, cases.labels, **known, interval=interval)
 
 
 def held_out(probe: Trained, val: Int | None) -> Int | None:
