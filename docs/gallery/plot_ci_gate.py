@@ -36,10 +36,10 @@ for name, model in versions.items():
     )
 
 # %%
-# A condition names a column of the audit and, unless it applies to all cases, a stratum. An undefined number fails as
-# well, so that too few cases cannot pass the gate.
+# The first condition is the verdict. Others name a column of the audit and, unless they apply to all cases, a stratum.
+# An undefined number fails as well, so that too few cases cannot pass the gate.
 
-conditions = ["excess > 0.05", "nll > 0.45", "low: ece > 0.25"]
+conditions = ["verdict = attention", "slope < 0.8", "nll > 0.45"]
 for name, audited in audits.items():
     failures = audited.failures(conditions)
     print(name, "passes" if not failures else "fails:")
@@ -51,16 +51,16 @@ for name, audited in audits.items():
 #
 # .. code-block:: sh
 #
-#    scalecal audit predictions.csv --fail-if "excess > 0.05" --fail-if "low: ece > 0.25" --quiet
+#    scalecal audit predictions.csv --fail-if "verdict = attention" --fail-if "slope < 0.8" --quiet
 #
-# The picture shows how far each version is from each limit.
+# The picture shows how far each version is from some limits.
 
 import matplotlib.pyplot as plt
 
 limits = {
     "excess": ("overall", 0.05),
     "nll": ("overall", 0.45),
-    "ece": ("low", 0.25),
+    "null_rank": ("low", 0.95),
 }
 fig, axes = plt.subplots(
     1, 3, figsize=(8.6, 2.7), sharey=True, layout="constrained"

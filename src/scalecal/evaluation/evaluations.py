@@ -286,7 +286,12 @@ def audit_facts(audit: Audit, calibration: Facts | None = None) -> dict[str, Any
         "references": [row for row in audit.references if row["stratum"] in shown],
         "classes": audit.classes,
         "judgement": judge(
-            audit.rows, audit.difficulty, audit.classes, **about, **_estimation(calibration)
+            audit.rows,
+            audit.difficulty,
+            audit.classes,
+            audit.by,
+            **about,
+            **_estimation(calibration),
         ),
         "notes": audit.shown_notes,
         "meta": audit.meta,

@@ -52,6 +52,7 @@ def judge(
     rows: Sequence[Row],
     difficulty: Sequence[Row] = (),
     classes: Sequence[Row] = (),
+    by: Sequence[Row] = (),
     *,
     agreement: bool,
     foreseen: bool = False,
@@ -68,6 +69,8 @@ def judge(
         Strata, and strata of predicted difficulty judged by votes.
     classes
         Of more than two classes, the row of each against the rest.
+    by
+        What is said of each column of levels (`scalecal.evaluation.levels.column_facts`).
     agreement
         Whether the strata are of agreement.
     foreseen
@@ -92,11 +95,12 @@ def judge(
         class); ``parts`` (strata that are tested: name, kind, n, p, high, whether each failed); ``failing``
         (names of all that failed); ``reader`` (whether only votes on a reader's probability fail); ``hint``
         (a sign of an error that may be chance); ``small`` (an error is proved that does not matter);
+        ``uneven`` (columns whose levels differ);
         ``unproven`` and ``untied`` (as given).
 
     Examples
     --------
-    >>> row = {"n": 400, "p_cox": 0.2, "p_consistency": 0.6, "debiased_error": 0.001,
+    >>> row = {"name": "overall", "n": 400, "p_cox": 0.2, "p_consistency": 0.6, "debiased_error": 0.001,
     ...        "debiased_error_high": 0.004, "events": 160, "oe": 1.0, "oe_low": 0.9, "oe_high": 1.1,
     ...        "citl": 0.0, "citl_low": -0.2, "citl_high": 0.2, "slope": 1.0, "slope_low": 0.85,
     ...        "slope_high": 1.15}
@@ -109,8 +113,15 @@ def judge(
     parts = _parts(rows, difficulty, agreement)
     judged = [part for part in parts if isfinite(part["p"])]
     least = min((part["p"] for part in judged), default=nan)
-    adjusted = [float(p) for p in holm([whole["p"], least]) if isfinite(p)]
-    failing, overall = _rejected(whole["p"], judged)
+    columns = _columns(by)
+    between = min((column["p"] for column in columns), default=nan)
+    adjusted = [float(p) for p in holm([whole["p"], least, between]) if isfinite(p)]
+    # Levels are a third family of tests, where there are any.
+    level, uneven = LEVEL, []
+    if columns:
+        level = LEVEL * 2 / 3
+        uneven = [column for column in columns if column["p"] < LEVEL - level]
+    failing, overall = _rejected(whole["p"], judged, level)
     for part in parts:
         part["failed"] = part in failing
     for subject in subjects:
@@ -118,16 +129,18 @@ def judge(
     wrong = list(failing)
     if overall:
         wrong.insert(0, whole)
+    material = [column["name"] for column in uneven if not column["small"]]
     # The hardest part is what an audit is for: without it nothing is good.
     hardest_known = not parts or isfinite(parts[-1]["p"])
     bounded = hardest_known and all(t["high"] <= LIMIT for t in (whole, *judged))
     bounded = bounded and bool(subjects) and not any(t["open"] for t in subjects)
-    hint = not wrong and (whole["p"] < LEVEL or least < LEVEL)
+    unadjusted = (whole["p"], least, between)
+    hint = not wrong and not uneven and any(p < LEVEL for p in unadjusted)
     small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
     small = small and all(t["small"] for t in subjects)
     if untied:
         badge = "inconclusive"
-    elif wrong and not small:
+    elif material or (wrong and not small):
         badge = "attention"
     elif bounded and not hint and not unproven:
         badge = "good"
@@ -145,7 +158,8 @@ def judge(
         "kind": kind,
         "subjects": subjects,
         "parts": parts,
-        "failing": [t["name"] for t in wrong],
+        "uneven": material,
+        "failing": [*(t["name"] for t in wrong), *material],
         "foreseen": foreseen,
         "reader": reader and any(part["kind"] == "votes" for part in failing),
         "hint": hint,
@@ -221,17 +235,37 @@ def _shape(row: Row) -> tuple[str, float]:
     return kind, size
 
 
-def _rejected(p_whole: float, judged: Sequence[Row]) -> tuple[list[Row], bool]:
+def _columns(by: Sequence[Row]) -> list[dict[str, Any]]:
+    """Columns whose levels were tested for differences: name, p (adjusted), and whether these are small.
+
+    Given strata are tested as parts, and not again.
+    """
+    tested = [column for column in by if column["column"] != "stratum"]
+    tested = [column for column in tested if isfinite(column["test"]["p"])]
+    out = []
+    for column, p in zip(tested, holm([t["test"]["p"] for t in tested]), strict=True):
+        small = True
+        for own in column["levels"]:
+            if not own["small"]:
+                inside = [_inside(own, key, SMALL_BOUNDS[key]) for key in ("oe", "slope")]
+                small = small and all(inside)
+        out.append({"name": column["column"], "p": float(p), "small": small})
+    return out
+
+
+def _rejected(
+    p_whole: float, judged: Sequence[Row], level: float = LEVEL
+) -> tuple[list[Row], bool]:
     """Parts that fail, and whether all cases together do: both families of tests at one level.
 
     Each has half of the level. What is rejected in full passes its half on to the other (Bretz et al., 2009,
     Statistics in Medicine 28), and a family without a test has none. Parts are corrected among themselves.
     """
     if not isfinite(p_whole):
-        return [t for t in judged if t["p"] < LEVEL], False
-    share = LEVEL if p_whole < LEVEL / 2 else LEVEL / 2
+        return [t for t in judged if t["p"] < level], False
+    share = level if p_whole < level / 2 else level / 2
     failing = [t for t in judged if t["p"] < share]
-    return failing, p_whole < (LEVEL if len(failing) == len(judged) else LEVEL / 2)
+    return failing, p_whole < (level if len(failing) == len(judged) else level / 2)
 
 
 def overall_p(row: Row, classes: Sequence[Row] = ()) -> float:

@@ -36,27 +36,30 @@ def short(name: str) -> str:
     return f"{name[: half - 1]}…{name[1 - half :]}"
 
 
-def level_paragraphs(audit: Facts) -> dict[str, str]:
-    """A paragraph for each column: topic -> text."""
+def level_paragraphs(audit: Facts, told: str = "") -> dict[str, str]:
+    """A paragraph for each column: topic -> text. Of the column `told` the verdict tells the rest."""
     event = audit["meta"]["event"]
-    return {f"by {facts['column']}": _paragraph(facts, event) for facts in audit.get("by") or ()}
+    paragraphs = {}
+    for facts in audit.get("by") or ():
+        parts = [_new_level(facts, event), _small(facts)]
+        if facts["column"] != told:
+            parts = [difference_text(facts, event), outlier_text(facts), parts[0]]
+            parts += [calibrator_text(facts), _small(facts)]
+        paragraphs[f"by {facts['column']}"] = " ".join(filter(None, parts))
+    return paragraphs
 
 
-def level_alerts(audit: Facts) -> list[str]:
-    """What a first screen says of columns whose levels differ: nothing of the others."""
+def level_alerts(audit: Facts, headline: str) -> list[str]:
+    """What a first screen says of columns whose levels differ, beside the headline."""
     alerts = []
     for facts in audit.get("by") or ():
         p = facts["test"]["p"]
+        if difference_text(facts, audit["meta"]["event"]) == headline:
+            continue
         if is_known(p) and (p < LEVEL or facts["stand_out"]):
-            texts = (_differences(facts, audit["meta"]["event"]), _standing_out(facts))
+            texts = (difference_text(facts, audit["meta"]["event"]), outlier_text(facts))
             alerts.append(" ".join(filter(None, texts)))
     return alerts
-
-
-def _paragraph(facts: Row, event: str) -> str:
-    parts = [_differences(facts, event), _standing_out(facts), _new_level(facts, event)]
-    parts += [_served(facts), _small(facts)]
-    return " ".join(filter(None, parts))
 
 
 def ratio_name(event: str) -> str:
@@ -87,7 +90,7 @@ def _named(levels: Sequence[str]) -> str:
     return listed(names)
 
 
-def _differences(facts: Row, event: str) -> str:
+def difference_text(facts: Row, event: str) -> str:
     """Whether levels differ, and how far O:E reaches, with the intervals of the ends."""
     column, test = short(facts["column"]), facts["test"]
     if facts["k"] < 2:
@@ -112,7 +115,7 @@ def _reach(facts: Row, event: str) -> str:
     return f": {ratio_name(event)} from {' to '.join(ends)}"
 
 
-def _standing_out(facts: Row) -> str:
+def outlier_text(facts: Row) -> str:
     """Which levels differ from the others, by the tests that were corrected."""
     named = facts["stand_out"]
     if facts["k"] < 2 or not is_known(facts["test"]["p"]):
@@ -139,7 +142,7 @@ def _new_level(facts: Row, event: str) -> str:
     )
 
 
-def _served(facts: Row) -> str:
+def calibrator_text(facts: Row) -> str:
     """Does one calibrator serve all levels, or which needs its own?"""
     of = facts["calibrators"]
     if of["reason"] or facts["k"] < 2:

@@ -22,7 +22,12 @@ from scalecal.evaluation.judging import (
     Row,
     interval_sign,
 )
-from scalecal.evaluation.level_words import level_paragraphs
+from scalecal.evaluation.level_words import (
+    calibrator_text,
+    difference_text,
+    level_paragraphs,
+    outlier_text,
+)
 from scalecal.evaluation.sufficiency import POWER
 from scalecal.io.text import (
     change_text,
@@ -135,6 +140,8 @@ def _headline(audit: Facts) -> str:
     if judged["badge"] == "attention":
         if judged["overall"]:
             return f"{_error(audit)}."
+        if _only_uneven(audit):
+            return _uneven(audit, "difference")
         return f"{_on(audit, _worst(audit))} {_part_error(audit, _worst(audit))}."
     if judged["badge"] == "good":
         return f"Its probabilities are well calibrated: {_fit(audit)}."
@@ -149,6 +156,22 @@ def _headline(audit: Facts) -> str:
     if judged["unproven"]:
         return f"No error was found, but {_UNPROVEN}."
     return f"Too few cases for a verdict: no error is significant, but {_possible(audit)}."
+
+
+def _only_uneven(audit: Facts) -> bool:
+    """Whether levels of a column differ, and nothing else is wrong."""
+    judged = audit["judgement"]
+    failed = judged["overall"] or any(part["failed"] for part in judged["parts"])
+    return bool(judged.get("uneven")) and not failed
+
+
+def _uneven(audit: Facts, about: str) -> str:
+    """What is said of the first column whose levels differ, about its "difference" or its "calibrators"."""
+    first = audit["judgement"]["uneven"][0]
+    column = next(column for column in audit["by"] if column["column"] == first)
+    if about == "difference":
+        return difference_text(column, audit["meta"]["event"])
+    return calibrator_text(column)
 
 
 def _fit(audit: Facts) -> str:
@@ -448,6 +471,9 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
         elif judged["reader"]:
             heading = "Not for individual readers' votes"
             text += ". No test against the labels finds an error"
+        elif _only_uneven(audit):
+            heading = f"Not for every {judged['uneven'][0]}"
+            text += ". No test over all cases finds an error"
         else:
             heading = "Not everywhere"
             text += ". No test over all cases finds an error"
@@ -473,7 +499,17 @@ def _where(audit: Facts) -> dict[str, str]:
     wrong = judged["badge"] == "attention"
     question = "Where not?" if wrong else "Everywhere?"
     failing = [part for part in tested if part["failed"]]
-    if not parts:
+    if judged["uneven"] and not failing:
+        heading = f"It depends on {listed(judged['uneven'])}"
+        text = _standing_out(audit)
+    elif not parts and (
+        compared := [column["column"] for column in audit["by"] if column["k"] > 1]
+    ):
+        heading = "No level stands out"
+        text = (
+            f"No difference that matters is significant between the levels of {listed(compared)}."
+        )
+    elif not parts:
         heading = "Unknown"
         text = "The cases have no strata: give the votes of two or more readers, or a column of strata."
     elif not tested:
@@ -504,6 +540,15 @@ def _where(audit: Facts) -> dict[str, str]:
         if missing := [part for part in parts if part not in tested]:
             text += f" Not judged: {_listed(missing)}."
     return {"question": question, "heading": heading, "text": text}
+
+
+def _standing_out(audit: Facts) -> str:
+    """Which levels differ from the others, of each column that is uneven."""
+    texts = []
+    for column in audit["by"]:
+        if column["column"] in audit["judgement"]["uneven"]:
+            texts.append(outlier_text(column))
+    return " ".join(filter(None, texts))
 
 
 def vote_paragraph(audit: Facts, facts: Facts | None = None) -> str:
@@ -627,6 +672,12 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
             f"{log(odds[0] / odds[1]):+.2f} to its log-odds for this prevalence."
         )
         return "Recalibrate it", text
+    if _only_uneven(audit):
+        text = "One calibrator for all cases would not remove these differences."
+        return (
+            f"Calibrate by {judged['uneven'][0]}",
+            f"{text} {_uneven(audit, 'calibrators')}".strip(),
+        )
     # Calibrators are chosen by the labels, which find no error here: another one would not help.
     if judged["reader"] and not judged["overall"]:
         text = f"{_READER_ERROR} scalecal calibrate can refit p_reader to the votes, unless it made this one."
@@ -911,7 +962,10 @@ def put_into_words(facts: dict[str, Any]) -> None:
         "votes": votes,
         "calibration": _calibration_paragraph(facts),
     }
-    topics |= level_paragraphs(judged)
+    told = ""
+    if _only_uneven(judged):
+        told = judged["judgement"]["uneven"][0]
+    topics |= level_paragraphs(judged, told)
     for model, text in difference_sentences(facts).items():
         topics[f"difference of {model}"] = text
     topics |= {

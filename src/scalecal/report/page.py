@@ -423,6 +423,7 @@ def page_view(facts: Row, cells: Sequence[Row], checklist: str | None = None) ->
             "page stays light; the results to download hold all of them."
         )
     resamples = sorted({cell["n_resamples"] for cell in every})
+    judged = every[0]["audits"][every[0]["judged"]]
     return {
         "facts": facts,
         "several": len(every) > 1,
@@ -433,7 +434,7 @@ def page_view(facts: Row, cells: Sequence[Row], checklist: str | None = None) ->
         "first": _first(every, cells),
         "other_verdicts": other_verdicts(every[0]),
         "paragraphs": _paragraphs(every[0]),
-        "alerts": level_alerts(every[0]["audits"][every[0]["judged"]]),
+        "alerts": level_alerts(judged, facts["verdict"]["headline"]),
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts) for cell in every],
         "scores": [COLUMNS[key] for key in texts.listed_metrics("everywhere")],
