@@ -175,7 +175,7 @@ def test_levels_of_columns_answer_the_items_on_clusters_and_fairness(files):
     (cell,) = report_facts([out])["cells"]
     spread = {"oe": {"k": 3, "reason": "", "new_low": 0.61, "new_high": 1.72}}
     column = {"column": "site", "levels": [{}, {}, {}], "stand_out": ["B"], "spread": spread}
-    cell["audits"][cell["judged"]]["by"] = [{**column, "test": {"p": 0.012}}]
+    cell["audits"][cell["judged"]]["by"] = [{**column, "test": {"p_corrected": 0.012}}]
     rows = {row["item"]: row for row in checklist_rows(CHECKLISTS["tripod-ai"], [cell])}
     for item in ("12d", "14", "23b"):
         assert "site: 3 levels" in rows[item]["answer"]

@@ -38,6 +38,9 @@ BOUNDS = {"oe": (1 / 1.5, 1.5), "citl": (-log(1.5), log(1.5)), "slope": (0.8, 1.
 SMALL_BOUNDS = {"oe": (1 / 1.1, 1.1), "citl": (-log(1.1), log(1.1)), "slope": (1 / 1.1, 1.1)}
 """Ratios that do not matter, even where many cases prove them."""
 
+BETWEEN = 1 / 3
+"""Share of the level that tests between the levels of columns have, where there are any."""
+
 COMMON = 0.1
 """Prevalence of the rarer class from which an error is described by confidence and accuracy."""
 
@@ -114,13 +117,13 @@ def judge(
     judged = [part for part in parts if isfinite(part["p"])]
     least = min((part["p"] for part in judged), default=nan)
     columns = _columns(by)
-    between = min((column["p"] for column in columns), default=nan)
+    between = BETWEEN * min((column["p"] for column in columns), default=nan)
     adjusted = [float(p) for p in holm([whole["p"], least, between]) if isfinite(p)]
     # Levels are a third family of tests, where there are any.
     level, uneven = LEVEL, []
     if columns:
-        level = LEVEL * 2 / 3
-        uneven = [column for column in columns if column["p"] < LEVEL - level]
+        level = LEVEL * (1 - BETWEEN)
+        uneven = [column for column in columns if column["p"] < LEVEL]
     failing, overall = _rejected(whole["p"], judged, level)
     for part in parts:
         part["failed"] = part in failing
@@ -236,20 +239,18 @@ def _shape(row: Row) -> tuple[str, float]:
 
 
 def _columns(by: Sequence[Row]) -> list[dict[str, Any]]:
-    """Columns whose levels were tested for differences: name, p (adjusted), and whether these are small.
-
-    Given strata are tested as parts, and not again.
-    """
-    tested = [column for column in by if column["column"] != "stratum"]
-    tested = [column for column in tested if isfinite(column["test"]["p"])]
+    """Columns whose levels were tested for differences: name, p (adjusted), and whether these are small."""
     out = []
-    for column, p in zip(tested, holm([t["test"]["p"] for t in tested]), strict=True):
+    for column in by:
+        p = column["test"]["p_corrected"]
+        if not isfinite(p):
+            continue
         small = True
         for own in column["levels"]:
             if not own["small"]:
                 inside = [_inside(own, key, SMALL_BOUNDS[key]) for key in ("oe", "slope")]
                 small = small and all(inside)
-        out.append({"name": column["column"], "p": float(p), "small": small})
+        out.append({"name": column["column"], "p": p, "small": small})
     return out
 
 

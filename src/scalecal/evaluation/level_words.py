@@ -53,10 +53,10 @@ def level_alerts(audit: Facts, headline: str) -> list[str]:
     """What a first screen says of columns whose levels differ, beside the headline."""
     alerts = []
     for facts in audit.get("by") or ():
-        p = facts["test"]["p"]
+        p = facts["test"]["p_corrected"]
         if difference_text(facts, audit["meta"]["event"]) == headline:
             continue
-        if is_known(p) and (p < LEVEL or facts["stand_out"]):
+        if is_known(p) and p < LEVEL:
             texts = (difference_text(facts, audit["meta"]["event"]), outlier_text(facts))
             alerts.append(" ".join(filter(None, texts)))
     return alerts
@@ -96,13 +96,13 @@ def difference_text(facts: Row, event: str) -> str:
     if facts["k"] < 2:
         return f"All cases have the same {column}, so nothing is compared."
     reach = _reach(facts, event)
-    if not is_known(test["p"]):
+    if not is_known(test["p_corrected"]):
         return f"Whether calibration differs by {column} cannot be tested: {test['reason']}{reach}."
-    if test["p"] < LEVEL:
-        return f"Calibration differs by {column} ({p_text(test['p'])}){reach}."
+    if test["p_corrected"] < LEVEL:
+        return f"Calibration differs by {column} ({p_text(test['p_corrected'])}){reach}."
     return (
         f"No difference in calibration between the {facts['k']} levels of {column} is found "
-        f"({p_text(test['p'])}){reach}."
+        f"({p_text(test['p_corrected'])}){reach}."
     )
 
 
@@ -118,11 +118,11 @@ def _reach(facts: Row, event: str) -> str:
 def outlier_text(facts: Row) -> str:
     """Which levels differ from the others, by the tests that were corrected."""
     named = facts["stand_out"]
-    if facts["k"] < 2 or not is_known(facts["test"]["p"]):
+    if facts["k"] < 2 or not is_known(facts["test"]["p_corrected"]):
         return ""
     corrected = "after correction for all levels of all columns (Holm)"
     if not named:
-        if facts["test"]["p"] < LEVEL:
+        if facts["test"]["p_corrected"] < LEVEL:
             return f"No single level stands out {corrected}."
         return ""
     if facts["k"] == 2:

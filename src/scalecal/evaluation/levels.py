@@ -22,7 +22,7 @@ from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fold_numbers
 from scalecal.cases import Cases, Factor, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
-from scalecal.evaluation.judging import LEVEL
+from scalecal.evaluation.judging import BETWEEN, LEVEL
 from scalecal.evaluation.rows import score
 from scalecal.inference import levels
 from scalecal.inference.units import Units, unit_interval
@@ -406,11 +406,21 @@ def _change(differences: Float, units: Units) -> dict[str, float]:
 
 
 def _correct(columns: list[dict[str, Any]]) -> None:
-    """Add Holm's corrections over all levels of all columns, and what follows from them."""
+    """Add Holm's corrections over all levels of all columns, and what follows from them.
+
+    ``p_corrected`` of a column allows for all columns and for the other tests behind the verdict.
+    """
+    tests = [facts["test"] for facts in columns]
+    for test, p in zip(tests, holm([test["p"] for test in tests]), strict=True):
+        test["p_corrected"] = min(1.0, float(p) / BETWEEN)
     every = [own for facts in columns for own in facts["levels"]]
     for own, p in zip(every, _compared(columns), strict=True):
         own["p_others_holm"] = p
-        own["stands_out"] = bool(p < LEVEL)
+    for facts in columns:
+        # A level stands out only in a column whose levels differ: else the verdict would be contradicted.
+        differ = facts["test"]["p_corrected"] < LEVEL
+        for own in facts["levels"]:
+            own["stands_out"] = bool(differ and own["p_others_holm"] < LEVEL)
     for facts in columns:
         # Whether one calibrator serves a column is a question of its own.
         tried = [own["own"]["own"] for own in facts["levels"] if "own" in own]

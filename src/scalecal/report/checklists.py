@@ -149,8 +149,8 @@ def _levels(cell: Row) -> Iterator[Part]:
     """Differences between levels of the columns that were compared."""
     for column in _audit(cell).get("by") or ():
         text = f"{column['column']}: {len(column['levels'])} levels"
-        if is_known(column["test"].get("p")):
-            text += f", test of heterogeneity {p_text(column['test']['p'])}"
+        if is_known(column["test"].get("p_corrected")):
+            text += f", test of heterogeneity {p_text(column['test']['p_corrected'])}"
         if column.get("stand_out"):
             text += f", standing out: {some_of(column['stand_out'], MAX_NAMED)}"
         spread = column["spread"]["oe"]
