@@ -282,7 +282,8 @@ def test_published_numbers_on_the_command_line(features, tmp_path):
     stored = dict(np.load(features))
     np.savez(tmp_path / "f.npz", X=stored["X"], y=stored["y"], id=stored["id"])
     fit = ("fit", tmp_path / "f.npz", "--method", "panel-published", "--preset", "default")
-    told = ("--kappa", 0.4, "--vote-share", 0.5, "--n-raters", 7)
+    share = round(stored["votes"].sum() / stored["n_raters"].sum(), 3)
+    told = ("--kappa", 0.4, "--vote-share", share, "--n-raters", 7)
     result = run(*fit, *told, "--out", tmp_path / "probe")
     assert result.exit_code == 0, result.output
     assert "rho = " in result.output

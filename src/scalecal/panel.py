@@ -50,8 +50,10 @@ from scalecal.checks import (
     check_choice,
     check_counts,
     check_finite,
+    check_groups,
     check_logits,
     check_number,
+    check_unit,
     check_weights,
     plain,
 )
@@ -1282,15 +1284,10 @@ def _profile(
 
 def _group_codes(groups: ArrayLike | None, n: int) -> Int | None:
     """Number of each case's group, (n,); None without groups, or where every case is one."""
-    if groups is None:
+    codes = check_groups(groups, n)
+    if codes is None or int(codes.max(initial=0)) + 1 == n:
         return None
-    names = np.asarray(groups)
-    if names.shape != (n,):
-        raise InputError(f"groups must have one entry per case ({n},), got shape {names.shape}")
-    codes = np.unique(names, return_inverse=True)[1]
-    if int(codes.max(initial=0)) + 1 == n:
-        return None
-    return np.asarray(codes, dtype=np.int64)
+    return codes
 
 
 def _case_losses(
@@ -1565,14 +1562,14 @@ def fit_panel_from_summary(
     panel = Panel(a, b, rho, reference, shift=shift, note=note)
     if share is None:
         return panel
-    mismatch = panel.mismatch(z)
+    mismatch, most = panel.mismatch(z), check_unit(max_mismatch, "max_mismatch")
     q = class_probabilities(panel.label_logit(z))
     # Largest for the class whose share is known worst.
     variance = (weight**2 @ (q * (1.0 - q))).max() / weight.sum() ** 2
-    if mismatch > max(max_mismatch, 3.0 * float(np.sqrt(variance))):
+    if mismatch > max(most, 3.0 * float(np.sqrt(variance))):
         raise InputError(
             f"the majority of the predicted votes differs from the label's probability by {mismatch:.3f} on "
-            f"average, where at most {max_mismatch:g} is expected: the labels are not the majority of such "
+            f"average, where at most {most:g} is expected: the labels are not the majority of such "
             "readers' votes. What is the label? If it is a biopsy, an adjudication or the vote of other "
             "readers, leave out kappa and the share of positive votes, and give votes on some cases instead; "
             "if it is the majority, check both numbers, the positive class and the panel's size"

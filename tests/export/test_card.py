@@ -125,7 +125,8 @@ def test_an_audit_s_numbers_are_in_card_and_header(runs, tmp_path):
         "args": {"cases": 300, "seeds": 1},
     }
     assert f"| overall | 300 | {overall['ece']:.3f} | {overall['floor']:.3f} |" in card
-    assert f"**{facts['verdict']['word']}. {facts['verdict']['headline']}**" in card
+    headline = escaped(facts["verdict"]["headline"])
+    assert f"**{facts['verdict']['word']}. {headline}**" in card
     for sentence in sentences(facts)[1:]:
         assert escaped(sentence) in card
     assert "only if none of these was used to fit the model" in " ".join(card.split())

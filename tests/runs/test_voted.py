@@ -17,6 +17,7 @@ from scalecal.evaluation.words import kappa_sentence, voted_sentence
 from scalecal.io.features import read_features
 from scalecal.readers import Readers
 from scalecal.runs.grid import _together, case_losses, draw_order, run_grid, run_grid_on
+from scalecal.votes import fleiss_kappa
 from tests.test_cli_probes import run
 
 VOTED = [0, 20, 60]
@@ -142,13 +143,14 @@ def test_spread_over_workers_it_is_the_same(data, tmp_path):
 
 
 def test_kappa_and_share_as_published(data):
-    told = Readers(kappa=0.3, vote_share=0.4)
+    share = float(data.votes.sum() / data.n_raters.sum())
+    told = Readers(kappa=fleiss_kappa(data.votes, data.n_raters), vote_share=share)
     grid = run_grid(data.with_cases(votes=None, n_raters=np.full(800, 7)),
                     methods=["none", "panel-published", "panel-votes"], seeds=1, readers=told,
                     preset="default")  # fmt: skip
     assert grid.left_out == {"panel-votes": "it needs readers' votes"}
     part = grid.cell.answers["panel-published", 0]
-    assert part.p_reader.mean() == pytest.approx(0.4, abs=0.05)
+    assert part.p_reader.mean() == pytest.approx(share, abs=0.05)
     assert part.rho > 0
     bare = data.with_cases(votes=None, n_raters=np.full(800, 7))
     grid = run_grid(bare, methods=["none", "panel-published"], seeds=1)

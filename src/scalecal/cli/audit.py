@@ -47,6 +47,7 @@ from scalecal.io.store import check_output_folder, output_folder, write_csv
     "audit predictions.csv --votes votes.csv --fail-if 'verdict != good' --out runs/audit",
     Work("scalecal.io:read_predictions"),
     Work("scalecal.evaluation.audits:audit_predictions"),
+    Work("scalecal.cases:Predictions"),
 )
 def audit(
     files: Annotated[

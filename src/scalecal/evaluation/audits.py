@@ -45,7 +45,7 @@ from scalecal.inference.units import Units, effective_units
 from scalecal.io.text import some_of
 from scalecal.limits import check_count, limit
 from scalecal.metrics.arguments import Sample, check_same_classes, of_two, read_hard_event
-from scalecal.metrics.grouping import MAX_UNITS, rank_p, too_few
+from scalecal.metrics.grouping import rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES, Null
 from scalecal.metrics.reweighting import Reweighted
 from scalecal.panel import check_rho, count_classes
@@ -200,7 +200,7 @@ def cases_of(
     strata: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     split: ArrayLike | None = None,
-    by: Mapping[str, ArrayLike] | None = None,
+    by: Mapping[str, Any] | None = None,
     **others: Any,
 ) -> Cases:
     """Return arrays, as `audit` takes them, as cases.
@@ -228,6 +228,10 @@ def cases_of(
     if split is not None:
         factors["split"] = _factor(split, "split", n)
     if by is not None:
+        if not isinstance(by, Mapping):
+            raise InputError(
+                f"by must map names of columns to levels, as in {{'site': [...]}}, got {type(by).__name__}"
+            )
         factors["by"] = {
             str(name): check_levels(_factor(values, f"by[{name!r}]", n), str(name))
             for name, values in by.items()
@@ -640,8 +644,7 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
     threshold = predictions.threshold
     if p.ndim == 1 and not (p >= threshold).any():
         notes.append(
-            f"No case has a probability of {threshold:g} or more: at this threshold none is called positive. "
-            "State another one with --threshold (in Python threshold=)."
+            f"No case has a probability of {threshold:g} or more: at this threshold none is called positive."
         )
     if p.ndim == 1 and rows[0].get("auc_high", 1.0) < 0.5:
         notes.append(
@@ -663,6 +666,4 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append(
             f"Above {EXACT_CASES:,} cases floors and nulls draw bin sums from their normal limit."
         )
-    if units.times is None and units.count == MAX_UNITS and n > MAX_UNITS:
-        notes.append(f"Intervals pool cases at random into {MAX_UNITS:,} units.")
     return [*notes, *level_notes(cases)]

@@ -328,7 +328,7 @@ def audit(
     p_reader: ArrayLike | None = None,
     rho: float = 0.0,
     p_split: ArrayLike | None = None,
-    by: Mapping[str, ArrayLike] | None = None,
+    by: Mapping[str, Any] | None = None,
     prevalence: float | None = None,
     threshold: float = 0.5,
     n_bins: int = 15,

@@ -403,7 +403,7 @@ def _unsettled(audit: Facts, subjects: Sequence[Row]) -> str:
         )
         if is_known(row.get(f"{key}_low")):
             texts.append(
-                f"{title} is {_with_interval(row, key)}, not surely within {low:.2f} to {high:.2f}"
+                f"{title} may lie outside {low:.2f} to {high:.2f} ({_with_interval(row, key)})"
             )
         else:
             texts.append(f"{title} cannot be estimated")

@@ -284,9 +284,9 @@ def cox_line(sample: Sample) -> tuple[float, float] | None:
 
     Examples
     --------
-    >>> line = cox_line(Sample(np.array([0, 1, 0, 1, 1, 0]), np.array([0.1, 0.2, 0.6, 0.7, 0.9, 0.3])))
-    >>> [round(value, 3) for value in line]
-    [0.053, 0.785]
+    >>> sample = Sample(np.array([0, 1, 0, 1, 1, 0]), np.array([0.1, 0.2, 0.6, 0.7, 0.9, 0.3]))
+    >>> round(cox_line(sample)[1], 3)
+    0.785
     >>> cox_line(Sample(np.array([0, 1]), np.array([0.1, 0.2]))) is None
     True
     """
@@ -380,9 +380,9 @@ def cox(
 
     Examples
     --------
-    >>> result = cox([0, 1, 0, 1, 1, 0], [0.1, 0.2, 0.6, 0.7, 0.9, 0.3])
+    >>> result = cox([0, 1, 0, 1, 1, 0] * 9, [0.1, 0.2, 0.6, 0.7, 0.9, 0.3] * 9)
     >>> round(result.p_value, 3), round(result.details["slope"], 3)
-    (0.941, 0.785)
+    (0.577, 0.785)
     """
     event = read_hard_event(y, probs, sample_weight)
     code = read_groups(groups, len(event.p), event.weights)

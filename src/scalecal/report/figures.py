@@ -247,7 +247,7 @@ def _draw_bands(frame: Frame, curve: Row) -> None:
 
 def _draw_curve(frame: Frame, curve: Row, role: str) -> None:
     line = [frame.at(*point) for point in zip(curve["p"], curve["value"], strict=True)]
-    frame.sheet.line(*line, stroke=role, width=1.8, tip=curve_tip(curve))
+    frame.sheet.line(*line, stroke=role, width=1.8)
 
 
 def curve_tip(curve: Row) -> str:
