@@ -142,11 +142,14 @@ def test_columns_in_another_order_and_decisions_are_noticed():
     rng = np.random.default_rng(1)
     truth = rng.dirichlet(np.full(3, 0.3), 600)
     y = np.array([rng.choice(3, p=row) for row in truth])
-    assert not any("another order" in note for note in audit(y, truth, n_resamples=20).notes)
-    swapped = audit(y, truth[:, [1, 2, 0]], n_resamples=20).notes
-    assert any("another order" in note for note in swapped)
+    assert not audit(y, truth, n_resamples=20).meta["doubt"]
+    swapped = audit(y, truth[:, [1, 2, 0]], n_resamples=20)
+    assert "another order" in swapped.verdict["answers"][2]["text"]
     decided = audit(y == 0, (truth[:, 0] > 0.5).astype(float), n_resamples=20)
-    assert any("look like decisions" in note for note in decided.notes)
+    assert "look like decisions" in decided.verdict["answers"][2]["text"]
+    assert np.isnan(decided["overall"]["citl"])
+    turned = audit(y == 0, 1 - truth[:, 0], n_resamples=20)
+    assert "below chance" in turned.verdict["answers"][2]["text"]
 
 
 def test_a_threshold_that_no_case_reaches_is_said():

@@ -362,6 +362,7 @@ def audit_predictions(
     if p.ndim == 2 and units.times is None:
         classes = _class_rows(cases.classes, y, p, units, options)
     meta = _meta(predictions, units) | options
+    meta["doubt"] = _doubt(rows[0], y, p)
     notes = [*_notes(predictions, rows, units), *cases.notes]
     # At the sample's own prevalence nothing is reweighted, and nothing is said of it.
     if reweighted is not None:
@@ -588,15 +589,20 @@ MIN_SWAP_GAIN = 0.1
 """Gain in accuracy from which another order of the classes is suspected."""
 
 
-def _doubts(y: Int, p: Float) -> list[str]:
-    """Notes on probabilities that look like something else: decisions, or columns in another order."""
+def _doubt(row: dict[str, Any], y: Int, p: Float) -> str:
+    """Why probabilities look like something else: decisions, or columns in another order; "" if not."""
     if ((p == 0.0) | (p == 1.0)).all():
-        return [
+        return (
             "All probabilities are 0 or 1, so these look like decisions: an audit needs the probabilities "
             "behind them."
-        ]
+        )
+    if p.ndim == 1 and row.get("auc_high", 1.0) < 0.5:
+        return (
+            f"AUC is {row['auc']:.3f}, below chance: p looks like the probability of the other class. Name "
+            "the class it is of with --positive (in Python positive=), or give 1 - p."
+        )
     if p.ndim == 1:
-        return []
+        return ""
     n_classes = p.shape[1]
     table = np.bincount(y * n_classes + p.argmax(axis=1), minlength=n_classes**2)
     table = table.reshape(n_classes, n_classes)
@@ -604,11 +610,11 @@ def _doubts(y: Int, p: Float) -> list[str]:
     right, best = int(np.trace(table)), int(table[label, column].sum())
     # Chance alone finds some better order, by about the root of the cases that it moves.
     if best - right < max(MIN_SWAP_GAIN * len(y), 4.0 * np.sqrt(best)):
-        return []
-    return [
+        return ""
+    return (
         f"The accuracy is {right / len(y):.2f}, and would be {best / len(y):.2f} with the classes' columns "
         "in another order: check which column belongs to which class."
-    ]
+    )
 
 
 def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -> list[str]:
@@ -636,20 +642,15 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append(
             f"One class only in {some_of(single)}: AUC, O:E and calibration slope are undefined there."
         )
-    if p.ndim == 1 and not single and np.isnan(rows[0]["slope"]):
+    decided = bool(((p == 0.0) | (p == 1.0)).all())
+    if p.ndim == 1 and not single and not decided and np.isnan(rows[0]["slope"]):
         notes.append(
             "The probabilities separate the classes, or are all equal: there is no calibration slope."
         )
-    notes += _doubts(predictions.y, p)
     threshold = predictions.threshold
     if p.ndim == 1 and not (p >= threshold).any():
         notes.append(
             f"No case has a probability of {threshold:g} or more: at this threshold none is called positive."
-        )
-    if p.ndim == 1 and rows[0].get("auc_high", 1.0) < 0.5:
-        notes.append(
-            f"AUC is {rows[0]['auc']:.3f}, below chance: p looks like the probability of the other class. "
-            "Name the class it is of with --positive (in Python positive=), or give 1 - p."
         )
     if predictions.only.p_reader is not None and cases.votes is None:
         notes.append("There are no votes, so p_reader is not judged.")

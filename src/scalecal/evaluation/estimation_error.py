@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import clone
 
 from scalecal.calibrators import Calibrator
+from scalecal.calibrators.panels import PanelCalibrator
 from scalecal.cases import Answers
 from scalecal.checks import Float, InputError, Int, ScalecalWarning, as_rng
 from scalecal.inference.units import weights
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 DRAWS = 40
 """Resamples to which a calibrator is refitted."""
 
-MIN_DRAWS = 20
+MIN_DRAWS = 15
 """Refits below which the estimation error is unknown: the other resamples could not be fitted."""
+
+SLOW_DRAWS = 20
+"""Resamples where each refit is slow."""
 
 QUANTILE = 0.95
 """Quantile of the squared distance that is added to the squared typical error."""
@@ -93,6 +97,9 @@ def estimation_error(
     names = list(answers)
     losses = [_losses(y, answers[name].p) for name in names]
     by_unit = np.column_stack([np.bincount(unit, loss, n_units) for loss in losses])
+    if data.p.ndim == 2 and isinstance(kept, PanelCalibrator):
+        # A fit of the panel to several classes takes as long as all other candidates together.
+        draws = min(draws, SLOW_DRAWS)
     times = np.concatenate(list(weights(n_units, draws, as_rng(seed))))
     chosen = (times @ by_unit).argmin(axis=1)
     own = data.answered(kept)

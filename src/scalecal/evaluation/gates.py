@@ -208,7 +208,7 @@ def gate_failures(
     >>> for failure in gate_failures(["ece > 0.02", "ece > 0.05", "low: ece > 0.2"], rows):
     ...     print(failure)
     ece > 0.02: ece = 0.031 in overall, n = 90
-    low: ece > 0.2: ece is undefined (there are too few cases, or only one class) in low, n = 12
+    low: ece > 0.2: ece is undefined (there are too few cases, ...) in low, n = 12
     """
     parsed = parse_conditions(conditions)
     _check_strata(parsed, [row["name"] for row in rows], votes=bool(difficulty))
@@ -251,5 +251,7 @@ def _value(row: Mapping[str, Any], key: str, *, votes: bool) -> tuple[float, str
         # Votes made the stratum, where tests of calibration reject calibrated models.
         reason = "a stratum that the votes made is tested by p_null"
     else:
-        reason = "there are too few cases, or only one class"
+        reason = (
+            "there are too few cases, only one class, or probabilities that separate the classes"
+        )
     return value, reason

@@ -127,7 +127,8 @@ def judge(
     for part in parts:
         part["failed"] = part in failing
     for subject in subjects:
-        subject["failed"] = overall and subject["p"] < LEVEL
+        # Of two classes it is all cases that fail; of more, those classes whose own test rejects.
+        subject["failed"] = overall and (not classes or subject["p"] < LEVEL)
     wrong = list(failing)
     if overall:
         wrong.insert(0, whole)
@@ -215,6 +216,12 @@ def _shape(row: Row) -> tuple[str, float]:
     Of an offset and a slope it is the one whose interval is further from being right; how far is the larger.
     """
     kind, clearest, size = "", 0.0, 0.0
+    if row["events"] in (0, row["n"]) and isfinite(row["expected"]):
+        # Of one class there is no interval, but only one way to be wrong.
+        kind = "high"
+        if row["events"] > row["expected"]:
+            kind = "low"
+        return kind, abs(log((row["events"] + 0.5) / (row["expected"] + 0.5)))
     for key, right, ways in (("citl", 0.0, ("high", "low")), ("slope", 1.0, ("over", "under"))):
         low, high = row.get(f"{key}_low", nan), row.get(f"{key}_high", nan)
         if not (low > right or high < right):

@@ -18,6 +18,7 @@ from scipy.special import chdtri, ndtr, pdtrc
 from scalecal.checks import check_inside
 from scalecal.evaluation.judging import BOUNDS, LEVEL, LIMIT, MIN_EVENTS, Facts, Row
 from scalecal.inference.units import NORMAL_95
+from scalecal.limits import MIN_GROUPS
 
 _MAX_TIMES = 1e6
 _NODES, _WEIGHTS = leggauss(200)
@@ -156,7 +157,8 @@ def cases_to_settle(judged: Facts, rows: Sequence[Row]) -> dict[str, Any] | None
     Returns
     -------
     dict or None
-        ``times`` as many cases, and ``n``.
+        ``times`` as many cases, and ``n``; ``calibrated`` says for whom: a calibrated model, or one with
+        the ratios that these cases show.
     """
     by_name = {row["name"]: row for row in rows}
     times = [1.0]
@@ -175,15 +177,34 @@ def cases_to_settle(judged: Facts, rows: Sequence[Row]) -> dict[str, Any] | None
             error_high=judged["error_high"],
             power=POWER,
         )
-        if enough.reason and subject["fewest"] < MIN_EVENTS:
-            # Without intervals the events alone can be planned: as many as are seen, or expected.
+        if enough.reason and subject["fewest"] == 0 and row["n"] >= MIN_GROUPS:
+            # Of one class the events alone can be planned: as many as are expected.
             expected = min(row["expected"], row["n"] - row["expected"])
-            enough = EnoughCases(EVENTS_PLANNED / max(subject["fewest"], expected, 1e-6), nan)
+            enough = EnoughCases(EVENTS_PLANNED / max(expected, 1e-6), nan)
         times.append(enough.times)
-    most = max(times)
-    if not judged["subjects"] or not all(map(isfinite, times)) or most <= 1.0:
+    if not judged["subjects"] or not all(map(isfinite, times)):
         return None
-    return {"times": most, "n": ceil(most * rows[0]["n"])}
+    most, calibrated = max(times), True
+    if most <= 1.0:
+        # A calibrated model would have been called good by now: what is left is where the estimates are.
+        unsettled = [(by_name[subject["name"]], subject["open"]) for subject in judged["subjects"]]
+        most = max((_times_for(row, key) for row, keys in unsettled for key in keys), default=nan)
+        calibrated = False
+    if not isfinite(most) or most <= 1.0:
+        return None
+    return {"times": most, "n": ceil(most * rows[0]["n"]), "calibrated": calibrated}
+
+
+def _times_for(row: Row, key: str) -> float:
+    """How many times as many cases bring the interval of a ratio inside its bounds, if the estimate stays."""
+    if key == "events":
+        return nan
+    (low, high), value = BOUNDS[key], row[key]
+    if not low < value < high:
+        return nan
+    below = (value - row[f"{key}_low"]) / (value - low)
+    above = (row[f"{key}_high"] - value) / (high - value)
+    return float(max(below, above) ** 2)
 
 
 def _log_error(low: float, high: float) -> float:

@@ -13,6 +13,7 @@ from typing import Any
 from scalecal.evaluation.candidates import NOTHING
 from scalecal.evaluation.judging import (
     BOUNDS,
+    COMMON,
     LEVEL,
     LIMIT,
     MIN_EVENTS,
@@ -55,7 +56,8 @@ CRITERION = (
     f"there are at least {MIN_EVENTS} events and as many non-events, and the 95 % intervals exclude a "
     f"typical (root mean square) error above {100 * LIMIT:.0f} points, O:E or odds wrong by a factor of "
     f"{BOUNDS['oe'][1]:g}, and a slope outside {BOUNDS['slope'][0]:g} to {BOUNDS['slope'][1]:g}, for each "
-    "class. Inconclusive: neither."
+    "class. Where levels of columns are compared, that they differ has a third of the level. Inconclusive: "
+    "neither."
 )
 """How a badge is given, in words."""
 
@@ -245,6 +247,8 @@ def _error(audit: Facts) -> str:
     if audit["classes"] and wrong:
         parts = [_ratio_error(audit, subject) for subject in wrong[:MAX_WORST]]
         count = f"{len(wrong)} of {len(audit['classes'])} classes"
+        if others := len(wrong) - len(parts):
+            parts.append(f"and {_counted(others, 'other')}")
         return f"Probabilities of {count} are wrong: {', '.join(parts)}"
     if wrong:
         return f"Its probabilities are {KINDS[kind]}: {_ratio_error(audit, wrong[0])}"
@@ -383,7 +387,7 @@ def _unsettled(audit: Facts, subjects: Sequence[Row]) -> str:
         name, count = _class_name(audit, row), row["events"]
         if row["n"] - row["events"] < row["events"]:
             name, count = f"cases other than {name}", row["n"] - row["events"]
-        return f"there are {number(count)} {name}, and {MIN_EVENTS} are the fewest for a verdict"
+        return f"there are {number(count)} {name}, and {MIN_EVENTS} are the fewest for {BADGES['good']}"
     worst = subjects[0]
     row = _subject_row(audit, worst)
     texts = []
@@ -461,17 +465,20 @@ def _calibrated(audit: Facts, facts: Facts | None = None) -> dict[str, str]:
                 heading += f": {KINDS[judged['kind']]}"
         elif judged["reader"]:
             heading = "Not for individual readers' votes"
-            text += ". No test against the labels finds an error"
+            text += ". No test against the labels is significant after correction"
         elif _only_uneven(audit):
             heading = f"Not for every {judged['uneven'][0]}"
-            text += ". No test over all cases finds an error"
+            text += ". No test over all cases is significant after correction"
         else:
             heading = "Not everywhere"
-            text += ". No test over all cases finds an error"
+            text += ". No test over all cases is significant after correction"
     elif judged["badge"] == "good":
         # Nothing smaller than a point is promised, however many cases there are.
         bounds = [judged["error_high"], *(part["high"] for part in _tested(audit)), 0.01]
         heading = f"Yes, typically within {points(max(bounds))}"
+        if is_known(row.get("oe")) and min(row["prevalence"], 1.0 - row["prevalence"]) < COMMON:
+            # Where findings are rare no probability can be wrong by many points.
+            heading = f"Yes, with O:E {interval_text(row, 'oe')}"
         if judged["small"]:
             text += ". Tests find an error, but it is too small to matter"
     elif not is_known(judged["p"]) or judged["untied"]:
@@ -599,7 +606,10 @@ def clinical_sentence(audit: Facts) -> str:
         if is_known(row.get(f"{key}_floor")):
             text += f" (floor {row[f'{key}_floor']:.3f})"
         parts.append(text)
-    return f"{number(row['events'])} {name} among {_cases(row)}: {', '.join(parts)}."
+    cases = _cases(row)
+    if not is_known(row.get("expected")):
+        cases += f", reweighted to {percent(row['prevalence'])}"
+    return f"{number(row['events'])} {name} among {cases}: {', '.join(parts)}."
 
 
 def _vote_error(audit: Facts) -> str:
@@ -649,6 +659,8 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
     audit = facts["audits"][facts["judged"]]
     judged, row, meta = audit["judgement"], audit["rows"][0], audit["meta"]
     found = facts["recommended"]
+    if meta.get("doubt"):
+        return "Check the file", meta["doubt"]
     if judged["badge"] == "good":
         return "Nothing", "Use the probabilities as they are, on cases like these."
     if judged["badge"] == "inconclusive":
@@ -664,7 +676,10 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
         )
         return "Recalibrate it", text
     if _only_uneven(audit):
-        text = "One calibrator for all cases would not remove these differences."
+        text = (
+            "One calibrator for all cases would not remove these differences: run scalecal calibrate on a "
+            "file of each level that needs its own."
+        )
         return (
             f"Calibrate by {judged['uneven'][0]}",
             f"{text} {_uneven(audit, 'calibrators')}".strip(),
@@ -706,6 +721,11 @@ def _undecided(audit: Facts) -> tuple[str, str]:
     if (row.get("n_groups") or MIN_GROUPS) < MIN_GROUPS:
         needed = f"Cases of at least {MIN_GROUPS} groups (patients, slides) are needed"
         return "Collect more groups", f"{needed} for a verdict."
+    if not audit["judgement"]["subjects"]:
+        return (
+            "Leave out --stream",
+            "A stream keeps the predicted class alone, and Good needs every class.",
+        )
     if audit["judgement"]["untied"]:
         return (
             "Keep the tied cases",
@@ -728,18 +748,18 @@ def more_cases(n: int, enough: Row | None) -> str:
 
     Examples
     --------
-    >>> more_cases(150, {"times": 7.77, "n": 1166})
+    >>> more_cases(150, {"times": 7.77, "n": 1166, "calibrated": True})
     'If it is calibrated, about 1,200 cases like these (7.8 times as many) give an 80 % chance of Good.'
     """
     if enough is None:
-        return "More cases with labels, and readers' votes on them, would settle it."
+        return "More cases of the same kind would settle it."
     times, wanted = enough["times"], n * enough["times"]
     step = 10 ** max(1, len(str(int(wanted))) - 2)
     some = -(-int(wanted) // step) * step
-    return (
-        f"If it is calibrated, about {number(some)} cases like these ({times:.1f} times as many) give an "
-        f"{percent(POWER)} chance of {BADGES['good']}."
-    )
+    cases = f"about {number(some)} cases like these ({times:.1f} times as many)"
+    if not enough["calibrated"]:
+        return f"If the estimates stay as they are, {cases} would settle it."
+    return f"If it is calibrated, {cases} give an {percent(POWER)} chance of {BADGES['good']}."
 
 
 def _calibration_advice(facts: Facts) -> tuple[str, str]:
@@ -752,7 +772,9 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
     chosen = f"The calibrator for new cases is {named}."
     if "n_folds" not in about:
         chosen = f"The recalibrated probabilities come from {named}."
-    if about["chosen"] in NOTHING:
+    if before["meta"].get("doubt"):
+        heading, text = "Check the file", before["meta"]["doubt"]
+    elif about["chosen"] in NOTHING:
         heading, text = "Leave p as it is", _none_better(own)
         if "n_folds" not in about:
             text = "The calibrator, which was fitted to other cases, does not change p."
@@ -765,6 +787,8 @@ def _calibration_advice(facts: Facts) -> tuple[str, str]:
         heading, text = "Use the recalibrated probabilities", chosen
     elif state == "good":
         heading, text = "Use p before or after", f"It was well calibrated before. {chosen}"
+    elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "good":
+        heading, text = "Use the recalibrated probabilities", chosen
     else:
         heading, text = _undecided(before)
         text += f" {chosen}"
@@ -822,6 +846,8 @@ def _choice_advice(facts: Facts) -> tuple[str, str]:
         heading = "Use " + listed([_use(method, whose, parts) for method, whose in used.items()])
     elif facts["audits"][facts["judged"]]["judgement"]["badge"] == "attention":
         heading = f"Do not rely on the probabilities of {base}"
+    if doubt := facts["audits"][base].get("meta", {}).get("doubt"):
+        barred += f" {base}: {doubt}"
     return heading, f"{' '.join(parts)}{barred}"
 
 

@@ -7,7 +7,8 @@ cases, or over groups of cases, is its standard error. Of calibration in the lar
 sandwich estimator of logistic regression (Liang and Zeger, 1986, Biometrika 73), of O:E and the scaled Brier
 score the delta method.
 
-All are NaN where the cases are of one class, and the slope where no finite one has the highest likelihood.
+All are NaN where the cases are of one class, the slope where no finite one has the highest likelihood, and
+what needs logits where all probabilities are 0 or 1.
 
 References
 ----------
@@ -50,6 +51,11 @@ def _one_class(y: NDArray[np.float64], weights: Float) -> bool:
     return positives <= 0.0 or positives >= float(weights.sum())
 
 
+def _certain(p: Float) -> bool:
+    """Whether all probabilities are 0 or 1, which have no finite logits."""
+    return bool(((p == 0.0) | (p == 1.0)).all())
+
+
 def observed_to_expected(sample: Sample) -> Float:
     r"""Pseudo-values of O:E: positives there are for each one that the probabilities expect.
 
@@ -71,7 +77,7 @@ def calibration_in_the_large(sample: Sample) -> Float:
     above 0 the probabilities are too low. It is not the intercept of Cox's line, whose slope is free.
     """
     w = _weights(sample)
-    if _one_class(sample.y, w):
+    if _one_class(sample.y, w) or _certain(sample.p):
         return _unknown(sample)
     z = _logits(sample)
     offset = logit_offset(z, sample.y, w)
@@ -111,7 +117,7 @@ def calibration_slope(sample: Sample) -> Float:
     """
     w = _weights(sample)
     line = None
-    if not _one_class(sample.y, w):
+    if not _one_class(sample.y, w) and not _certain(sample.p):
         line = cox_line(sample)
     if line is None:
         return _unknown(sample)

@@ -14,7 +14,9 @@ so that :math:`u = w (y - p)` has mean zero at every p. Sums :math:`U = \sum_i u
 vary, the numbers of cases of both classes :math:`n_0, n_1` being what they are, by
 
 .. math:: V = \sum_i \left( p_s w_1^2 (1-p)^2 + (1-p_s) w_0^2 p^2 \right) h h'
-          - \left( \frac{1}{n_1} + \frac{1}{n_0} \right) K K', \quad K = \sum_i p_s w_1 (1 - p) h
+          - \left( \frac{1}{\sum p_s} + \frac{1}{\sum (1 - p_s)} \right) K K',
+
+with :math:`K = \sum_i p_s w_1 (1 - p) h`.
 
 Floors and tests are of such sums: Cox's scores, Spiegelhalter's, Kuiper's walk, the bins of ECE.
 
@@ -157,7 +159,9 @@ class Reweighted:
         """V of the module's text, (k, k)."""
         common = self._common(h)
         alone = (h * self._square[:, None]).T @ h
-        apart = 1 / self._n_positive + 1 / self._n_negative
+        # Of the expected numbers of both classes: with those seen it need not be positive.
+        expected = float(self._q.sum())
+        apart = 1 / expected + 1 / (len(self._q) - expected)
         return np.asarray(alone - apart * np.outer(common, common))
 
     def _by_group(self, h: Float, groups: Int) -> Float:
@@ -283,7 +287,7 @@ class Reweighted:
         else:
             p_value = float(chdtrc(h.shape[1], statistic))
         if name == "spiegelhalter":
-            statistic = float(np.copysign(sqrt(statistic), total[0]))
+            statistic = float(np.copysign(sqrt(max(statistic, 0.0)), total[0]))
         return CalibrationTest(name, statistic, p_value, details)
 
     def _consistency(

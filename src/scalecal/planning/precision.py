@@ -74,9 +74,12 @@ class PrecisionPlan:
     def sentence(self) -> str:
         """The answer: cases that meet all criteria, and which criterion asks for most."""
         worst: Any = self.table.sort_values("n_cases").iloc[-1]
+        counted = "events"
+        if "of votes" in self.title:
+            counted = "positive votes"
         return (
             f"All criteria are met by {worst['n_cases']:,d} cases of {worst['n_groups']:,d} patients, with "
-            f"about {worst['events']:,d} events. Most are needed for the {worst['criterion']}."
+            f"about {worst['events']:,d} {counted}. Most are needed for the {worst['criterion']}."
         )
 
 
@@ -360,8 +363,11 @@ def plan_precision(
                 "events": ceil(n_cases * n_raters * share),
             }
         )
+    judges = ""
+    if n_raters > 1:
+        judges = " of votes"
     title = (
-        f"Cases for 95 % intervals: {100 * share:.3g} % positive, AUC {area:.3g}, {source}; "
+        f"Cases for 95 % intervals{judges}: {100 * share:.3g} % positive, AUC {area:.3g}, {source}; "
         f"cases a patient: {group_size} (ICC {icc:g}), readers: {n_raters} (kappa {correlation:g}), "
         f"design effect {effect:.2f}"
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from scalecal.checks import lookup
 from scalecal.evaluation.folder import report_facts
+from scalecal.evaluation.level_words import ratio_name
 from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import (
     change_text,
@@ -130,10 +131,16 @@ def _size(cell: Row) -> Iterator[Part]:
 
 def _strata(cell: Row) -> Iterator[Part]:
     parts = []
-    for row in _audit(cell)["rows"][1:]:
+    audit = _audit(cell)
+    levels = []
+    for column in audit.get("by") or ():
+        levels += [{**own, "name": own["row"]} for own in column["levels"]]
+    for row in (*audit["rows"][1:], *(audit.get("classes") or ()), *levels):
         text = f"{row['name']}: n = {number(row['n'])}"
         if is_known(row.get("events")):
             text += f", {number(row['events'])} events"
+        if estimate := measured(row, "oe"):
+            text += f", O:E {estimate}"
         parts.append(text)
     if parts:
         yield f"page: By difficulty; {_table(cell)}", some_of(parts, MAX_NAMED, "; ")
@@ -163,7 +170,8 @@ def _levels(cell: Row) -> Iterator[Part]:
         spread = column["spread"]["oe"]
         if is_known(spread.get("new_low")):
             low, high = (number(spread[f"new_{end}"], 2) for end in ("low", "high"))
-            text += f", O:E of a new level {low} to {high} (95 % prediction interval)"
+            ratio = ratio_name(cell["event"])
+            text += f", {ratio} of a new level {low} to {high} (95 % prediction interval)"
         yield f"{_table(cell)}: {column['column']}=...", text
 
 
@@ -334,7 +342,7 @@ CHECKLISTS = {
             Item(
                 "37",
                 "Performance with its uncertainty, in relevant subgroups too",
-                (_performance, _strata),
+                (_performance, _strata, _levels),
             ),
             Item("38", "Diagnostic performance and its precision", (_performance,)),
             Item("39", "Analysis of failures", (_failures,), "the reasons for the errors"),

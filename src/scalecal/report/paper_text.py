@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from scalecal.io.text import estimate_text, is_known, listed, number, percent
+from scalecal.io.text import estimate_text, is_known, listed, number, p_text, percent
 
 Row = Mapping[str, Any]
 
@@ -93,11 +93,13 @@ def intervals(cell: Row) -> str:
         kinds.append("from influence functions (sandwich estimator)")
     if is_known(row.get("auc_low")):
         kinds.append("for the area under the ROC curve by DeLong's method")
+    if is_known(row.get("ici_low")):
+        kinds.append("for the integrated calibration index from draws of the curve's coefficients")
     if not kinds:
         return ""
     text = f"95 % confidence intervals (CI) are {listed(kinds)}"
     if is_known(row.get("n_groups")):
-        text += ", both summed over groups" if len(kinds) > 1 else ", summed over groups"
+        text += "; they treat groups as independent"
     return text
 
 
@@ -108,12 +110,12 @@ def recalibration(cell: Row) -> str:
     --------
     >>> about = {"chosen": "platt", "n_folds": 5}
     >>> recalibration({"kind": "calibration", "judged": "auto", "calibration": about})
-    'recalibration (platt, cross-fitted in 5 folds)'
+    'recalibration (auto, cross-fitted in 5 folds)'
     """
     if cell["kind"] != "calibration":
         return ""
     about = cell["calibration"] or {}
-    text = f"recalibration ({about.get('chosen') or cell['judged']}"
+    text = f"recalibration ({cell['judged']}"
     if about.get("n_folds"):
         text += f", cross-fitted in {about['n_folds']} folds"
     return f"{text})"
@@ -134,6 +136,30 @@ def whose(cell: Row) -> str:
     return text
 
 
+def by_class(cell: Row) -> str:
+    """O:E of each of several classes; "" of two."""
+    parts = []
+    for row in cell["audits"][cell["judged"]].get("classes") or ():
+        name = str(row["name"]).removeprefix("class=")
+        text = estimate_text(row, "oe") or "undefined"
+        parts.append(f"{name} {text}, {number(row['events'])} cases")
+    if not parts:
+        return ""
+    return f"By class, O:E was: {'; '.join(parts)}"
+
+
+def by_level(cell: Row) -> str:
+    """Whether calibration differed between the levels of columns; "" where none were compared."""
+    parts = []
+    for column in cell["audits"][cell["judged"]].get("by") or ():
+        p = column["test"].get("p_corrected")
+        if is_known(p):
+            parts.append(f"{column['column']} ({len(column['levels'])} levels, {p_text(p)})")
+    if not parts:
+        return ""
+    return f"Tests of differences in calibration, corrected for multiple testing: {listed(parts)}"
+
+
 def paragraph(cell: Row) -> str:
     """Return methods and results of one model in sentences; what the facts lack is left out.
 
@@ -146,6 +172,8 @@ def paragraph(cell: Row) -> str:
     if cell.get("prevalence") is not None:
         sentences.append(f"Cases were reweighted to a prevalence of {percent(cell['prevalence'])}")
     sentences.append(readers(cell))
+    if cell["event"] != "positive class":
+        sentences.append("Errors of calibration are of the predicted class")
     error = measured(row, "ece")
     if error:
         sentences.append(f"The expected calibration error in {cell['n_bins']} bins was {error}")
@@ -157,5 +185,5 @@ def paragraph(cell: Row) -> str:
     if found:
         text = "; ".join(found)
         sentences.append(text[0].upper() + text[1:])
-    sentences.append(intervals(cell))
+    sentences += [by_class(cell), by_level(cell), intervals(cell)]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
