@@ -152,8 +152,8 @@ def calibrator_text(facts: Row) -> str:
         if of["small"]:
             every = "every level with enough events"
         return (
-            f"One calibrator serves {every}: held out level by level, a gain that matters from one of its "
-            "own is excluded."
+            f"One calibrator serves {every}: held out level by level, a separate calibrator would gain "
+            "nothing that matters."
         )
     parts = []
     if of["own"]:
@@ -173,7 +173,7 @@ def calibrator_text(facts: Row) -> str:
     if of["common"]:
         parts.append(f"a calibrator fitted to the other levels serves {_named(of['common'])}")
     if of["unclear"]:
-        parts.append(f"for {_named(of['unclear'])} this cannot be said with these cases")
+        parts.append(f"for {_named(of['unclear'])} the cases do not suffice to decide")
     if not parts:
         return ""
     return f"Held out level by level, {'; '.join(parts)}."
@@ -184,7 +184,9 @@ def _small(facts: Row) -> str:
     if not small or facts["k"] < 2:
         return ""
     verb = "is" if len(small) == 1 else "are"
-    return f"{_named(small)} {verb} small (fewer than {MIN_EVENTS} events or non-events)."
+    return (
+        f"{_named(small)} {verb} small (fewer than {MIN_EVENTS} observed or expected events or non-events)."
+    )
 
 
 def shown_levels(facts: Row) -> list[Row]:

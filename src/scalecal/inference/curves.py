@@ -421,6 +421,8 @@ def fit_curve(
     elif units.group is not None:
         # Where the outcome is rare a few groups of high p hold nearly all that is known of the curve.
         worth = effective_units(units.size(p * (1.0 - p))[:, 0])
+    elif units.importance is not None:
+        worth = effective_units(units.importance.weight)
     chosen = n_coefficients is None and knots is None
     if n_coefficients is None:
         positives = float(times @ y)
