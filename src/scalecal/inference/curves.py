@@ -524,7 +524,7 @@ def _with_spread(
     spread = solve_triangular(half, root, lower=True, trans="T")
     null_half = np.linalg.cholesky(claimed)
     null_spread = solve_triangular(null_half, null_root, lower=True, trans="T")
-    if units.group is not None:
+    if np.isfinite(degrees):
         degrees = max(1.0, min(degrees, worth - 1.0))
     return FlexibleCurve(cells, knots, turn, coefficients, calibrated, spread, null_spread, degrees)
 
