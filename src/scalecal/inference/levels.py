@@ -185,7 +185,7 @@ def heterogeneity(
     z = z - v @ z / v.sum()
     z = z / max(sqrt(v @ z**2 / v.sum()), 1e-6)
     moments = [np.bincount(level, v * z**power, n_levels) for power in (0, 1, 1, 2)]
-    information = np.stack(moments, axis=1).reshape(n_levels, 2, 2)
+    information: Float = np.array(moments, dtype=np.float64).T.reshape(n_levels, 2, 2)
     others = np.tensordot(1.0 - np.eye(n_levels), information, 1)
     least = 1e-12 * float(v.sum())
     inverse, rank = _inverse(information, least)
@@ -205,7 +205,7 @@ def heterogeneity(
         return own.sum(axis=1), own + np.einsum("mja,jab,mjb->mj", scores, inverse_others, scores)
 
     parts = (residual, residual * z)
-    sums = np.stack([np.bincount(level, part, n_levels) for part in parts], axis=1)
+    sums = np.array([np.bincount(level, part, n_levels) for part in parts], dtype=np.float64).T
     (statistic,), (each,) = statistics(freed(sums[None]))
     method, rng = "chi-square", as_rng(seed)
     if groups is not None:
