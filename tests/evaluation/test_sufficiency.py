@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from math import isnan, log
+from math import isnan
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
+from scalecal.evaluation.judging import BOUNDS, LEVEL
 from scalecal.evaluation.sufficiency import cases_for_good, probability_of_good
 
 FACTS = {"events": 200, "oe_se": 0.06, "citl_se": 0.1, "slope_se": 0.09, "error_high": 0.07}
@@ -16,11 +18,11 @@ FACTS = {"events": 200, "oe_se": 0.06, "citl_se": 0.1, "slope_se": 0.09, "error_
 def test_the_probability_is_the_share_of_normal_scores_inside_the_bounds(times):
     z = np.random.default_rng(0).normal(size=(200_000, 2)) / np.sqrt(times)
     citl, oe, slope = 0.1 * z[:, 0], 0.06 * z[:, 0], 1 + 0.09 * z[:, 1]
-    half = 1.96 / np.sqrt(times)
-    good = (times * z**2).sum(axis=1) < 5.991
-    good &= np.abs(citl) + half * 0.1 < log(1.5)
-    good &= np.abs(oe) + half * 0.06 < log(1.5)
-    good &= (slope - half * 0.09 > 0.8) & (slope + half * 0.09 < 1.25)
+    half = stats.norm.ppf(0.975) / np.sqrt(times)
+    good = (times * z**2).sum(axis=1) < stats.chi2.ppf(1 - LEVEL, 2)
+    good &= np.abs(citl) + half * 0.1 < BOUNDS["citl"][1]
+    good &= np.abs(oe) + half * 0.06 < np.log(BOUNDS["oe"][1])
+    good &= (slope - half * 0.09 > BOUNDS["slope"][0]) & (slope + half * 0.09 < BOUNDS["slope"][1])
     assert probability_of_good(times, **FACTS) == pytest.approx(good.mean(), abs=0.005)
 
 

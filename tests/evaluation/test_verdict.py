@@ -6,11 +6,13 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import binom
 
 from scalecal import audit
-from scalecal.evaluation.judging import LIMIT, SMALL, judge
+from scalecal.evaluation.judging import BETWEEN, LEVEL, LIMIT, SMALL, judge
 from scalecal.evaluation.words import verdict
 from scalecal.metrics import holm
 
@@ -53,6 +55,7 @@ def audit_of(difficulty):
     return {
         "rows": [WHOLE],
         "classes": [],
+        "by": [],
         "enough": None,
         "difficulty": difficulty,
         "judgement": judged,
@@ -187,6 +190,24 @@ def test_all_tests_are_corrected_together(whole, easy, hard, failing):
     both = [np.minimum(1.0, 2 * whole), min(easy, hard)]
     assert found["p"] == pytest.approx(np.nanmin(holm(both)))
     assert found["hint"] is not bool(failing)
+
+
+@given(
+    whole=st.floats(1e-4, 1) | st.just(np.nan),
+    pair=st.tuples(st.floats(1e-4, 1), st.floats(1e-4, 1)) | st.none(),
+    columns=st.lists(st.floats(1e-4, 1), max_size=3),
+)
+def test_the_stated_p_is_below_the_level_where_something_is_rejected(whole, pair, columns):
+    """With strata, with levels, with both and with neither."""
+    row = WHOLE | {"p_cox": whole, "p_consistency": whole}
+    corrected = np.minimum(1.0, holm(columns) / BETWEEN) if columns else []
+    own = {"small": False, "oe_low": 0.2, "oe_high": 0.4, "slope_low": 0.9, "slope_high": 1.0}
+    by = [{"column": f"c{p}", "levels": [own], "test": {"p_corrected": p}} for p in corrected]
+    found = judge([row], parts(*pair) if pair else (), by=by, agreement=True)
+    stated = found["p"]
+    if abs(stated - LEVEL) < 1e-9:
+        return
+    assert bool(found["failing"]) == bool(stated < LEVEL)
 
 
 def test_strata_of_labels_say_nothing_of_a_reader_probability():

@@ -116,15 +116,14 @@ def judge(
     parts = _parts(rows, difficulty, agreement)
     judged = [part for part in parts if isfinite(part["p"])]
     least = min((part["p"] for part in judged), default=nan)
-    columns = _columns(by)
-    between = BETWEEN * min((column["p"] for column in columns), default=nan)
-    adjusted = [float(p) for p in holm([whole["p"], least, between]) if isfinite(p)]
-    # Levels are a third family of tests, where there are any.
-    level, uneven = LEVEL, []
+    # Differences between levels are a family of their own, with a fixed share of the level.
+    columns, share = _columns(by), 1.0
     if columns:
-        level = LEVEL * (1 - BETWEEN)
-        uneven = [column for column in columns if column["p"] < LEVEL]
-    failing, overall = _rejected(whole["p"], judged, level)
+        share = 1.0 - BETWEEN
+    uneven = [column for column in columns if column["p"] < LEVEL]
+    failing, overall = _rejected(whole["p"], judged, LEVEL * share)
+    adjusted = [min(1.0, float(p) / share) for p in holm([whole["p"], least]) if isfinite(p)]
+    adjusted += [column["p"] for column in columns]
     for part in parts:
         part["failed"] = part in failing
     for subject in subjects:
@@ -137,7 +136,7 @@ def judge(
     hardest_known = not parts or isfinite(parts[-1]["p"])
     bounded = hardest_known and all(t["high"] <= LIMIT for t in (whole, *judged))
     bounded = bounded and bool(subjects) and not any(t["open"] for t in subjects)
-    unadjusted = (whole["p"], least, between)
+    unadjusted = [whole["p"], least, *(BETWEEN * column["p"] for column in columns)]
     hint = not wrong and not uneven and any(p < LEVEL for p in unadjusted)
     small = bool(wrong) and bounded and all(t["high"] <= SMALL for t in (whole, *wrong))
     small = small and all(t["small"] for t in subjects)

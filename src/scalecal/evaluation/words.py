@@ -25,12 +25,14 @@ from scalecal.evaluation.judging import (
 from scalecal.evaluation.level_words import (
     calibrator_text,
     difference_text,
+    level_alerts,
     level_paragraphs,
     outlier_text,
 )
 from scalecal.evaluation.sufficiency import POWER
 from scalecal.io.text import (
     change_text,
+    interval_text,
     is_known,
     listed,
     number,
@@ -179,7 +181,7 @@ def _fit(audit: Facts) -> str:
     row = audit["rows"][0]
     if not is_known(row.get("oe")):
         return _averages(row)
-    return f"{_expected(audit, row)}; the calibration slope is {_with_interval(row, 'slope')}"
+    return f"{_expected(audit, row)}; the calibration slope is {interval_text(row, 'slope')}"
 
 
 _UNPROVEN = (
@@ -214,7 +216,7 @@ def _expected(audit: Facts, row: Row) -> str:
             f"it expects {percent(row['mean_p'])} {name}; {percent(row['prevalence'])} are observed"
         )
     if is_known(row.get("oe")):
-        said += f" (O:E {_with_interval(row, 'oe')})"
+        said += f" (O:E {interval_text(row, 'oe')})"
     return said
 
 
@@ -234,17 +236,6 @@ def _class_name(audit: Facts, row: Row) -> str:
     if len(classes) == 2 and classes[1] == "1":
         return "positive cases"
     return f"cases of class {classes[-1]}"
-
-
-def _with_interval(row: Row, key: str) -> str:
-    """A number with its interval: "0.43 [0.29, 0.65]"."""
-    value, low, high = row.get(key), row.get(f"{key}_low"), row.get(f"{key}_high")
-    if is_known(value) and is_known(low) and is_known(high):
-        digits = 2
-        if max(abs(value), abs(high)) < 0.1:
-            digits = 3
-        return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-    return number(value)
 
 
 def _error(audit: Facts) -> str:
@@ -278,7 +269,7 @@ def _ratio_error(audit: Facts, subject: Row) -> str:
     """What is wrong with the probabilities of all cases of two classes, or of one class of several."""
     row = _subject_row(audit, subject)
     shifted = interval_sign(row, "citl") != 0
-    slope = f"calibration slope {_with_interval(row, 'slope')}"
+    slope = f"calibration slope {interval_text(row, 'slope')}"
     if audit["classes"]:
         # Intervals stand in the table of classes.
         name = str(row["name"]).removeprefix("class=")
@@ -403,7 +394,7 @@ def _unsettled(audit: Facts, subjects: Sequence[Row]) -> str:
         )
         if is_known(row.get(f"{key}_low")):
             texts.append(
-                f"{title} may lie outside {low:.2f} to {high:.2f} ({_with_interval(row, key)})"
+                f"{title} may lie outside {low:.2f} to {high:.2f} ({interval_text(row, key)})"
             )
         else:
             texts.append(f"{title} cannot be estimated")
@@ -604,7 +595,7 @@ def clinical_sentence(audit: Facts) -> str:
     for key, title in CLINICAL:
         if not is_known(row.get(key)):
             continue
-        text = f"{title} {_with_interval(row, key)}"
+        text = f"{title} {interval_text(row, key)}"
         if is_known(row.get(f"{key}_floor")):
             text += f" (floor {row[f'{key}_floor']:.3f})"
         parts.append(text)
@@ -956,6 +947,7 @@ def put_into_words(facts: dict[str, Any]) -> None:
         own["numbers"] = [*own["numbers"], *others]
         answers = [answer | {"heading": f"{base}: {answer['heading']}"} for answer in answers]
     facts["verdict"] = own
+    facts["alerts"] = level_alerts(judged, own["headline"])
     facts["lead"] = [*answers, advice(facts)]
     topics = {
         "clinical": clinical_sentence(judged),

@@ -123,6 +123,27 @@ def change_text(change: Mapping[str, Any] | None) -> str:
     return "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format_map(change)
 
 
+def interval_text(row: Mapping[str, Any], key: str, digits: int | None = None) -> str:
+    """Write a number of a row with its interval, where it has one; small ones get a third digit.
+
+    Examples
+    --------
+    >>> row = {"oe": 0.8738, "oe_low": 0.8247, "oe_high": 0.9258, "ici": 0.031, "auc": None}
+    >>> interval_text(row, "oe"), interval_text(row, "ici"), interval_text(row, "auc")
+    ('0.87 [0.82, 0.93]', '0.031', '-')
+    """
+    known = [row[name] for name in (key, f"{key}_low", f"{key}_high") if is_known(row.get(name))]
+    if digits is None:
+        digits = 2
+        if max(map(abs, known), default=1.0) < 0.1:
+            digits = 3
+    # Adding 0 takes the sign off a zero.
+    texts = [number(round(float(value), digits) + 0.0, digits) for value in known]
+    if len(texts) < 3:
+        return number(row.get(key), digits)
+    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+
+
 def estimate_text(row: Mapping[str, Any], key: str, digits: int = 2) -> str:
     """Write an estimate of a row with its 95 % interval, as papers have it; "" where it is unknown.
 

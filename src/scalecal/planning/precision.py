@@ -104,7 +104,7 @@ class Law(NamedTuple):
     def rates(self, threshold: float) -> tuple[float, float]:
         """Sensitivity and specificity at a threshold if the predictions are calibrated."""
         p = expit(self.logits)
-        above = p > threshold
+        above = p >= threshold
         sensitivity = np.average(above, weights=self.weights * p)
         specificity = np.average(~above, weights=self.weights * (1.0 - p))
         return float(sensitivity), float(specificity)

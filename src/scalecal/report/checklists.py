@@ -26,8 +26,15 @@ from scalecal.io.text import (
     some_of,
 )
 from scalecal.metrics import COLUMNS
-from scalecal.report import paragraph
-from scalecal.report.paragraph import ESTIMATES, counts, intervals, measured, overall
+from scalecal.report.paper_text import (
+    ESTIMATES,
+    counts,
+    intervals,
+    measured,
+    overall,
+    readers,
+    recalibration,
+)
 
 Row = Mapping[str, Any]
 Part = tuple[str, str]
@@ -112,7 +119,7 @@ _performance = _estimates("ece", *ESTIMATES)
 
 
 def _readers(cell: Row) -> Iterator[Part]:
-    text = paragraph.readers(cell)
+    text = readers(cell)
     if text:
         yield f"{_file(cell, 'audit', 'json')}: n_raters, fleiss_kappa", text
 
@@ -184,7 +191,7 @@ def _uncertainty(cell: Row) -> Iterator[Part]:
 
 
 def _updating(cell: Row) -> Iterator[Part]:
-    text = paragraph.recalibration(cell)
+    text = recalibration(cell)
     if text:
         yield "page: Methods; calibrator.json", text
 
@@ -213,8 +220,8 @@ def _output(cell: Row) -> Iterator[Part]:
         text = f"the probability of class {cell['classes'][1]}"
     yield "page: How this was made", text
     threshold = _audit(cell)["meta"].get("threshold")
-    if is_known(threshold):
-        yield "page: Verdict", f"threshold of the decision, as given: {number(threshold, 2)}"
+    if is_known(threshold) and cell["event"] == "positive class":
+        yield "page: Verdict", f"threshold of the decision: {threshold:g}"
 
 
 def _failures(cell: Row) -> Iterator[Part]:

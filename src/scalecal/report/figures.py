@@ -15,7 +15,7 @@ from scalecal.evaluation.cells import PUBLISHED, READS, VOTED
 from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.texts import recovered_text
 from scalecal.evaluation.words import judge_of, recommended_methods, row_of, softening_remark
-from scalecal.io.text import change_text, is_known, number, percent
+from scalecal.io.text import change_text, interval_text, is_known, number, percent
 from scalecal.metrics import COLUMNS
 from scalecal.report.svg import Drawing, Point, text_width
 
@@ -140,15 +140,6 @@ def stratum_title(name: str, agreement: bool) -> str:
     if agreement:
         return f"{name} agreement"
     return name
-
-
-def interval_text(row: Row, key: str, digits: int = 3) -> str:
-    """Write a number with its interval, where it has one."""
-    text = number(row.get(key), digits)
-    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    if not is_known(low):
-        return text
-    return f"{text} ({number(low, digits)} to {number(high, digits)})"
 
 
 # Reliability
@@ -356,7 +347,7 @@ def strip_tip(row: Row) -> str:
     """Describe a dot of a strip in words."""
     text = f"{row['method']}, {row['stratum']}: ECE {number(row['ece'])}"
     if is_known(row.get("null_low")):
-        text += f"; null: {interval_text(row, 'null')}"
+        text += f"; null: {interval_text(row, 'null', 3)}"
     return text + f"; floor {number(row['floor'])}; n {row['n']:,}"
 
 
@@ -516,8 +507,8 @@ def _decision(cell: Row, panel: Row) -> Figure:
         for row in method["table"]:
             tip = (
                 f"{method['method']}, threshold {share_text(row['threshold'])}: net benefit "
-                f"{interval_text(row, 'net_benefit')}, minus the better of treating all and treating none "
-                f"{interval_text(row, 'gain')}"
+                f"{interval_text(row, 'net_benefit', 3)}, minus the better of treating all and treating none "
+                f"{interval_text(row, 'gain', 3)}"
             )
             dots.append((row["threshold"], row["net_benefit"], tip))
         curves.append(Curve(method["method"], thresholds, method["net_benefit"], dots))

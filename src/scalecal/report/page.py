@@ -24,7 +24,7 @@ from scalecal.checks import InputError, lookup
 from scalecal.datasets.image_sources import IMAGE_FORMATS
 from scalecal.evaluation import texts
 from scalecal.evaluation.folder import first_panels, report_facts
-from scalecal.evaluation.level_words import level_alerts, level_paragraphs, level_table
+from scalecal.evaluation.level_words import level_table
 from scalecal.evaluation.words import (
     AGREEMENT,
     judge_of,
@@ -34,11 +34,11 @@ from scalecal.evaluation.words import (
     verdict_sentences,
 )
 from scalecal.io.store import check_output_file, write_file, written_by
-from scalecal.io.text import csv_text, is_known, number, percent, points
+from scalecal.io.text import csv_text, interval_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
 from scalecal.report import figures
 from scalecal.report.checklists import CHECKLISTS, checklist_intro, checklist_rows
-from scalecal.report.figures import Figure, Row, interval_text, role_of, stratum_title
+from scalecal.report.figures import Figure, Row, role_of, stratum_title
 from scalecal.report.forest import level_forests
 from scalecal.report.svg import Drawing
 
@@ -219,10 +219,7 @@ def _clinical_text(row: Row, key: str) -> str:
         return number(row.get(key))
     if key == "expected":
         return number(row.get(key), 1)
-    digits = 2
-    if f"{key}_floor" in COLUMNS:
-        digits = 3
-    return interval_text(row, key, digits)
+    return interval_text(row, key)
 
 
 # Methods
@@ -423,7 +420,6 @@ def page_view(facts: Row, cells: Sequence[Row], checklist: str | None = None) ->
             "page stays light; the results to download hold all of them."
         )
     resamples = sorted({cell["n_resamples"] for cell in every})
-    judged = every[0]["audits"][every[0]["judged"]]
     return {
         "facts": facts,
         "several": len(every) > 1,
@@ -434,7 +430,7 @@ def page_view(facts: Row, cells: Sequence[Row], checklist: str | None = None) ->
         "first": _first(every, cells),
         "other_verdicts": other_verdicts(every[0]),
         "paragraphs": _paragraphs(every[0]),
-        "alerts": level_alerts(judged, facts["verdict"]["headline"]),
+        "alerts": every[0].get("alerts") or [],
         "strata_gloss": _strata_gloss(every),
         "models": [_model_row(cell, facts) for cell in every],
         "scores": [COLUMNS[key] for key in texts.listed_metrics("everywhere")],
@@ -460,8 +456,8 @@ def _sides(cells: Sequence[Row]) -> dict[str, str]:
 
 def _paragraphs(cell: Row) -> list[str]:
     """What is said of a model beside its verdict; sections on votes and levels have their own sentences."""
-    elsewhere = ("voted", "kappa", *level_paragraphs(cell["audits"][cell["judged"]]))
-    return [text for topic, text in cell["paragraphs"].items() if topic not in elsewhere]
+    elsewhere = ("voted", "kappa", "by ")
+    return [text for topic, text in cell["paragraphs"].items() if not topic.startswith(elsewhere)]
 
 
 def _subtitle(cells: Sequence[Row]) -> str:
