@@ -1,7 +1,7 @@
 # Reference values for tests/inference/test_levels.py, by R's metafor:
 #   Rscript scripts/level_references.R > tests/inference/level_references.json
 # Random effects by DerSimonian and Laird, with Hartung and Knapp's standard error; score test of the levels'
-# intercepts beside one recalibration line, by stats::anova (Rao).
+# intercepts and slopes beside one recalibration line, by stats::anova (Rao).
 suppressMessages(library(metafor))
 number <- function(x) paste0("[", paste(formatC(x, digits = 17, format = "g"), collapse = ", "), "]")
 effects <- list(
@@ -20,7 +20,7 @@ z <- 2 * sin(i)
 level <- factor(i %% 4)
 y <- as.numeric(((i * 7919) %% 100) / 100 < plogis(0.2 + 0.8 * z + 0.7 * (level == 2)))
 common <- glm(y ~ z, family = binomial, control = list(epsilon = 1e-14))
-apart <- glm(y ~ z + level, family = binomial)
+apart <- glm(y ~ z * level, family = binomial)
 rao <- anova(common, apart, test = "Rao")
 cat(sprintf('{\n  "made_by": "%s, metafor %s",\n', R.version.string, packageVersion("metafor")))
 cat(sprintf('  "effects": {\n%s\n  },\n', paste(parts, collapse = ",\n")))

@@ -13,8 +13,10 @@ from scalecal.cases import Cases, Factor
 from scalecal.cli import app
 from scalecal.evaluation import levels
 from scalecal.evaluation.cells import read_cell
+from scalecal.evaluation.judging import BETWEEN
 from scalecal.evaluation.level_words import level_table, short
 from scalecal.inference.levels import heterogeneity
+from scalecal.inference.units import Units
 from scalecal.io import read_common_predictions, read_predictions
 from scalecal.metrics import holm
 
@@ -99,6 +101,43 @@ def test_the_wrong_site_stands_out_and_needs_its_own(made):
     assert "No difference in calibration between the 2 levels of sex is found" in text
 
 
+def test_tests_between_levels_are_stored_with_their_corrections(made):
+    tests = [facts["test"] for facts in made.by]
+    assert [test["p_holm"] for test in tests] == pytest.approx(holm([t["p"] for t in tests]))
+    corrected = [min(1.0, test["p_holm"] / BETWEEN) for test in tests]
+    assert [test["p_corrected"] for test in tests] == pytest.approx(corrected)
+
+
+def test_sites_that_differ_in_slope_alone_are_found_and_named():
+    rng = np.random.default_rng(10)
+    site = np.repeat(["A", "B", "C"], 2000)
+    z = 1.5 * rng.normal(size=6000)
+    slope = np.where(site == "C", 0.57, 1.2)
+    result = audit((rng.random(6000) < expit(slope * z)).astype(int), expit(z), by={"site": site})
+    facts = result.by[0]
+    # All sites have about as many events as are expected.
+    for own in facts["levels"]:
+        assert own["oe_low"] < 1 < own["oe_high"]
+    assert facts["test"]["degrees"] == 4
+    assert "C" in facts["stand_out"]
+    assert "C" in facts["calibrators"]["own"]
+    judged = result.facts["audits"][result.facts["judged"]]["judgement"]
+    assert judged["uneven"] == ["site"]
+    assert result.verdict["badge"] == "attention"
+    text = " ".join(result.sentences)
+    assert "Calibration differs by site (p < 0.001): O:E from" in text
+    assert f", slope from {result['site=C']['slope']:.2f} [" in text
+    assert "] (C) to 1." in text
+
+
+def test_p_values_and_intervals_of_changes_agree():
+    for seed in range(200):
+        rng = np.random.default_rng([11, seed])
+        # Of long tails, so that the degrees of freedom are few.
+        change = levels._change(rng.standard_t(1.5, size=40) + 0.6, Units.of(40))
+        assert (change["p"] < 0.05) == (change["low"] > 0 or change["high"] < 0)
+
+
 def test_cases_without_a_level_count_in_none(data, made):
     missing = int((data.sex == "").sum())
     assert made.by[1]["without"] == missing
@@ -132,7 +171,8 @@ def test_small_levels_are_called_small():
     assert last["small"]
     assert last["serves"] == "small"
     assert result.by[0]["test"]["method"] == "draws"
-    assert "D is small (fewer than 10 events or non-events)." in " ".join(result.sentences)
+    said = "D is small (fewer than 10 observed or expected events or non-events)."
+    assert said in " ".join(result.sentences)
 
 
 def test_given_strata_are_a_column_but_strata_of_votes_are_not(data):
@@ -170,6 +210,14 @@ def test_several_classes():
     right = (p.argmax(axis=1) == y)[::3].sum()
     assert facts["levels"][0]["events"] == right
     assert facts["levels"][0]["oe"] == pytest.approx(right / p.max(axis=1)[::3].sum())
+    # As of two classes: whether the predicted one is right.
+    alone = audit((p.argmax(axis=1) == y).astype(int)[::3], p.max(axis=1)[::3], **OPTIONS)
+    for key in ("oe", "oe_low", "oe_high"):
+        assert facts["levels"][0][key] == pytest.approx(alone["overall"][key], rel=1e-9)
+    wrong = np.where(np.arange(900) % 3 == 1, (p.argmax(axis=1) + 1) % 3, y)
+    none_right = audit(wrong, p, by={"site": np.arange(900) % 3}, **OPTIONS).by[0]["levels"][1]
+    assert none_right["events"] == 0
+    assert np.isnan(none_right["oe"])
     assert "O:E of correct predictions" in " ".join(result.sentences)
 
 
@@ -241,7 +289,8 @@ def test_levels_keep_their_cases_in_any_order():
     y = result.predictions.y[known].astype(float)
     order = np.array([["9", "10", "100"].index(name) for name in dose[known]])
     again = heterogeneity(y, p[known], order, 3)
-    assert [own["z"] for own in result.by[0]["levels"]] == pytest.approx(again.z.tolist())
+    found = [own["p_others"] for own in result.by[0]["levels"]]
+    assert found == pytest.approx(again.p_levels.tolist())
 
 
 def test_command_folder_and_python_agree(data, made, run):

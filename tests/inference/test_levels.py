@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.special import expit
-from scipy.stats import binom, chi2, kstest
+from scipy.stats import binom, chi2, chi2_contingency, kstest
 
 from scalecal.inference import levels
 
@@ -114,7 +114,7 @@ def simulated(rng, sizes, prevalence_logit, spread=0.0, group_size=0):
     ("sizes", "middle", "group_size", "method"),
     [
         ([120] * 6, -0.5, 0, "chi-square"),
-        ([12] * 6, -1.5, 0, "draws"),
+        ([30] * 6, -1.5, 0, "draws"),
         ([60] * 6, -0.5, 5, "sign flips"),
     ],
 )
@@ -144,8 +144,26 @@ def test_one_level_that_differs_is_found():
         found = levels.heterogeneity(y, expit(z), level, 5, groups=groups)
         assert found.p_value < 0.002
         assert found.p_levels.argmin() == 3
-        assert found.z[3] > 5
         assert found.p_levels[3] < 0.002
+
+
+@pytest.mark.parametrize("method", ["chi-square", "draws", "sign flips"])
+def test_slopes_that_differ_are_found_where_intercepts_do_not(method, monkeypatch):
+    if method == "draws":
+        monkeypatch.setattr(levels, "MIN_EVENTS", 10_000)
+    for seed in range(20):
+        rng = np.random.default_rng([9, seed])
+        level = np.arange(4000) % 2
+        z = 1.2 * rng.normal(size=4000)
+        y = (rng.uniform(size=4000) < expit(np.array([0.6, 1.4])[level] * z)).astype(float)
+        groups = None
+        if method == "sign flips":
+            groups = level + 2 * rng.integers(200, size=4000)
+        found = levels.heterogeneity(y, expit(z), level, 2, groups=groups, n_resamples=199)
+        assert (found.method, found.degrees) == (method, 2)
+        assert found.p_value <= 0.005
+        # Two levels have one comparison between them.
+        assert found.p_levels == pytest.approx(found.p_value)
 
 
 def test_draws_agree_with_the_chi_square_where_both_hold(monkeypatch):
@@ -198,20 +216,49 @@ def test_inflation_is_that_of_groups():
     assert levels.inflation_of(y, np.full(4800, 0.5), level, 4, None).tolist() == [1.0] * 4
 
 
-def test_statistic_is_the_quadratic_form_of_effective_scores():
-    y, p, level, _ = simulated(np.random.default_rng(8), [40, 60, 80], -0.3, spread=0.5)
+@pytest.mark.parametrize(("constant", "expected_degrees"), [((), 6), ((1,), 5), ((1, 3), 4)])
+def test_statistic_is_the_quadratic_form_of_effective_scores(constant, expected_degrees):
+    k = 4
+    y, p, level, _ = simulated(np.random.default_rng(8), [60, 80, 90, 70], -0.3, spread=0.5)
+    # A level of equal p has no slope of its own.
+    for j in constant:
+        p[level == j] = 0.2 + 0.1 * j
     a, b = levels.line_of(y, p)
     z = levels.logits_of(p)
     q = expit(a + b * z)
     design = np.column_stack([np.ones(len(z)), z])
-    indicators = np.eye(3)[level]
     v = np.diag(q * (1 - q))
     hat = design @ np.linalg.inv(design.T @ v @ design) @ design.T @ v
-    projected = indicators - hat @ indicators
-    scores = projected.T @ (y - q)
-    covariance = projected.T @ v @ projected
-    statistic = scores @ np.linalg.pinv(covariance, rcond=1e-9) @ scores
-    found = levels.heterogeneity(y, p, level, 3)
+
+    def slow(own):
+        """Statistic of these effective scores and its degrees."""
+        projected = own - hat @ own
+        scores = projected.T @ (y - q)
+        covariance = projected.T @ v @ projected
+        statistic = scores @ np.linalg.pinv(covariance, rcond=1e-9) @ scores
+        return statistic, np.linalg.matrix_rank(covariance, tol=1e-9 * np.abs(covariance).max())
+
+    indicators = np.eye(k)[level]
+    statistic, degrees = slow(np.hstack([indicators, indicators * z[:, None]]))
+    found = levels.heterogeneity(y, p, level, k)
+    assert found.method == "chi-square"
+    assert found.degrees == degrees == expected_degrees
     assert found.statistic == pytest.approx(statistic, rel=1e-6)
-    assert found.p_value == pytest.approx(chi2.sf(statistic, 2), rel=1e-6)
-    assert found.z == pytest.approx(scores / np.sqrt(np.diag(covariance)), rel=1e-6)
+    assert found.p_value == pytest.approx(chi2.sf(statistic, degrees), rel=1e-6)
+    for j in range(k):
+        own = indicators[:, [j]]
+        statistic, degrees = slow(np.hstack([own, own * z[:, None]]))
+        assert found.p_levels[j] == pytest.approx(chi2.sf(statistic, degrees), rel=1e-6)
+
+
+def test_levels_that_one_line_fits_anyway_are_not_compared():
+    level = np.arange(200) % 2
+    y = (np.random.default_rng(0).uniform(size=200) < 0.5).astype(float)
+    found = levels.heterogeneity(y, np.array([0.3, 0.6])[level], level, 2)
+    assert np.isnan(found.p_value)
+    assert "one line fits" in found.reason
+    # Where all p are equal there are rates to compare, and no slopes.
+    found = levels.heterogeneity(y, np.full(200, 0.3), level, 2)
+    assert found.degrees == 1
+    table = np.array([[y[level == j].sum(), 100 - y[level == j].sum()] for j in (0, 1)])
+    assert found.p_value == pytest.approx(chi2_contingency(table, correction=False).pvalue)

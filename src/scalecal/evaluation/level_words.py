@@ -40,7 +40,7 @@ def level_paragraphs(audit: Facts, told: str = "") -> dict[str, str]:
     """A paragraph for each column: topic -> text. Of the column `told` the verdict tells the rest."""
     event = audit["meta"]["event"]
     paragraphs = {}
-    for facts in audit.get("by") or ():
+    for facts in audit["by"]:
         parts = [_new_level(facts, event), _small(facts)]
         if facts["column"] != told:
             parts = [difference_text(facts, event), outlier_text(facts), parts[0]]
@@ -52,7 +52,7 @@ def level_paragraphs(audit: Facts, told: str = "") -> dict[str, str]:
 def level_alerts(audit: Facts, headline: str) -> list[str]:
     """What a first screen says of columns whose levels differ, beside the headline."""
     alerts = []
-    for facts in audit.get("by") or ():
+    for facts in audit["by"]:
         p = facts["test"]["p_corrected"]
         if difference_text(facts, audit["meta"]["event"]) == headline:
             continue
@@ -91,7 +91,7 @@ def _named(levels: Sequence[str]) -> str:
 
 
 def difference_text(facts: Row, event: str) -> str:
-    """Whether levels differ, and how far O:E reaches, with the intervals of the ends."""
+    """Whether levels differ, and how far O:E and slope reach, with the intervals of the ends."""
     column, test = short(facts["column"]), facts["test"]
     if facts["k"] < 2:
         return f"All cases have the same {column}, so nothing is compared."
@@ -107,12 +107,21 @@ def difference_text(facts: Row, event: str) -> str:
 
 
 def _reach(facts: Row, event: str) -> str:
-    known = [own for own in facts["levels"] if is_known(own.get("oe_low")) and not own["small"]]
-    if len(known) < 2:
+    """How far O:E reaches, and the slope where the intervals of its ends are apart."""
+    texts = []
+    for key, name in (("oe", ratio_name(event)), ("slope", "slope")):
+        known = []
+        for own in facts["levels"]:
+            if is_known(own.get(f"{key}_low")) and not own["small"]:
+                known.append(own)
+        known.sort(key=lambda own: float(own[key]))
+        if len(known) < 2 or (key == "slope" and known[-1]["slope_low"] <= known[0]["slope_high"]):
+            continue
+        ends = [f"{interval(own, key)} ({short(own['name'])})" for own in (known[0], known[-1])]
+        texts.append(f"{name} from {' to '.join(ends)}")
+    if not texts:
         return ""
-    known.sort(key=lambda own: float(own["oe"]))
-    ends = [f"{interval(own, 'oe')} ({short(own['name'])})" for own in (known[0], known[-1])]
-    return f": {ratio_name(event)} from {' to '.join(ends)}"
+    return f": {', '.join(texts)}"
 
 
 def outlier_text(facts: Row) -> str:
@@ -152,8 +161,8 @@ def calibrator_text(facts: Row) -> str:
         if of["small"]:
             every = "every level with enough events"
         return (
-            f"One calibrator serves {every}: held out level by level, a gain that matters from one of its "
-            "own is excluded."
+            f"One calibrator serves {every}: held out level by level, a separate calibrator would gain "
+            "nothing that matters."
         )
     parts = []
     if of["own"]:
@@ -173,7 +182,7 @@ def calibrator_text(facts: Row) -> str:
     if of["common"]:
         parts.append(f"a calibrator fitted to the other levels serves {_named(of['common'])}")
     if of["unclear"]:
-        parts.append(f"for {_named(of['unclear'])} this cannot be said with these cases")
+        parts.append(f"for {_named(of['unclear'])} the cases do not suffice to decide")
     if not parts:
         return ""
     return f"Held out level by level, {'; '.join(parts)}."
@@ -184,7 +193,8 @@ def _small(facts: Row) -> str:
     if not small or facts["k"] < 2:
         return ""
     verb = "is" if len(small) == 1 else "are"
-    return f"{_named(small)} {verb} small (fewer than {MIN_EVENTS} events or non-events)."
+    why = f"fewer than {MIN_EVENTS} observed or expected events or non-events"
+    return f"{_named(small)} {verb} small ({why})."
 
 
 def shown_levels(facts: Row) -> list[Row]:

@@ -1,15 +1,15 @@
 """The levels of columns such as site, scanner or sex: their rows, whether they differ, and what serves them.
 
 Every level has a row like a stratum's. For each column there is a test of whether its levels share one
-recalibration line, the levels that differ from the others, the spread between levels with the interval for
-a new one (`scalecal.inference.levels`), and whether a calibrator fitted to all other levels serves a level as
-well as one of its own.
+recalibration line, the levels that differ from the others, the spread of O:E between levels with the
+interval for a new one (`scalecal.inference.levels`), and whether a calibrator fitted to all other levels
+serves a level as well as one of its own.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import exp, log, nan
 from typing import Any
@@ -25,10 +25,11 @@ from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.evaluation.judging import BETWEEN, LEVEL
 from scalecal.evaluation.rows import score
 from scalecal.inference import levels
-from scalecal.inference.units import Units, unit_interval
+from scalecal.inference.units import Units, unit_degrees, unit_interval
 from scalecal.io.text import is_known, some_of
 from scalecal.metrics import holm
-from scalecal.metrics.arguments import as_table, read_hard_event
+from scalecal.metrics.arguments import Sample, as_table, read_hard_event
+from scalecal.metrics.clinical import observed_to_expected
 from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.reweighting import Reweighted
 from scalecal.votes import STRATA
@@ -227,10 +228,10 @@ def _one_column(
     }
     if reweighted:
         why = "not computed at another prevalence"
-        facts["spread"] = {name: {"k": k, "reason": why} for name in ("oe", "slope")}
+        facts["spread"] = {"oe": {"k": k, "reason": why}}
         facts["calibrators"] = {"reason": why}
         return facts
-    facts["spread"] = _spreads(y, p, level, units, found, about, seed)
+    facts["spread"] = {"oe": _ratio_spread(y, p, level, k, units, found, seed)}
     facts["calibrators"] = _calibrators(predictions, units, level, about, seed)
     return facts
 
@@ -260,7 +261,6 @@ def _level_facts(
                 "oe": ratio,
                 "oe_low": low,
                 "oe_high": high,
-                "z": float(found.z[j]),
                 "p_others": float(found.p_levels[j]),
                 # By what was expected alone a level of few events would pass for a large one.
                 "small": bool(min(rarer, np.nan_to_num(found.expected[j])) < levels.MIN_EVENTS),
@@ -270,60 +270,37 @@ def _level_facts(
 
 
 def _ratio(y: Float, p: Float, units: Units) -> tuple[float, float, float]:
-    """Observed over expected events with its interval: linearised, on the log scale."""
-    expected = float(p.sum())
-    if expected == 0.0:
-        return nan, nan, nan
-    ratio = float(y.sum()) / expected
-    parts = units.total(y - ratio * p)[:, 0] / expected
-    low, high = unit_interval(ratio, parts, units.size(np.ones(len(y)))[:, 0], scale="log")
-    if ratio == 0.0:
-        return ratio, nan, nan
-    return ratio, low, high
+    """Observed over expected events with its interval, as a row has them of two classes."""
+    values = observed_to_expected(Sample(y, p))
+    ratio = float(values.mean())
+    size = units.size(np.ones(len(y)))[:, 0]
+    parts = (units.total(values)[:, 0] - ratio * size) / len(y)
+    return ratio, *unit_interval(ratio, parts, size, scale="log")
 
 
-def _spreads(
+def _ratio_spread(
     y: Float,
     p: Float,
     level: Int,
+    k: int,
     units: Units,
     found: levels.Heterogeneity,
-    about: Sequence[Mapping[str, Any]],
     seed: int,
-) -> dict[str, dict[str, Any]]:
-    """Random effects of O:E, and of the slope over levels with enough events to have one."""
-    k = len(about)
+) -> dict[str, Any]:
+    """Random effects of O:E over the levels."""
     if np.isnan(found.line[0]):
-        return {name: {"k": k, "reason": found.reason} for name in ("oe", "slope")}
+        return {"k": k, "reason": found.reason}
     q = expit(found.line[0] + found.line[1] * levels.logits_of(p))
     inflation = levels.inflation_of(y, q, level, k, units.group)
-    ratio = levels.ratio_spread(y, p, level, k, found.line, inflation=inflation, seed=seed)
-    slopes, errors = [], []
-    for j, own in enumerate(about):
-        if own["small"]:
-            continue
-        slope, error = levels.slope_of(y[level == j], p[level == j])
-        if np.isfinite(error):
-            slopes.append(slope)
-            errors.append(error**2 * inflation[j])
-    slope_spread = levels.spread_of(np.array(slopes), np.array(errors), seed=seed)
-    return {
-        "oe": _as_facts(ratio, exp),
-        "slope": _as_facts(slope_spread, float),
-    }
-
-
-def _as_facts(found: levels.Spread, back: Callable[[float], float]) -> dict[str, Any]:
+    spread = levels.ratio_spread(y, p, level, k, found.line, inflation=inflation, seed=seed)
     facts: dict[str, Any] = {
-        "k": found.k,
-        "reason": found.reason,
-        "tau": float(np.sqrt(found.tau2)),
+        "k": spread.k,
+        "reason": spread.reason,
+        "tau": float(np.sqrt(spread.tau2)),
     }
     for key in ("mean", "low", "high", "new_low", "new_high"):
-        value = getattr(found, key)
-        facts[key] = nan
-        if np.isfinite(value):
-            facts[key] = back(min(value, 700.0))
+        # O:E is its logarithm's exponential, where that is finite.
+        facts[key] = exp(min(getattr(spread, key), 700.0))
     return facts
 
 
@@ -394,7 +371,7 @@ def _change(differences: Float, units: Units) -> dict[str, float]:
     parts = units.total(differences - mean)[:, 0] / n
     size = units.size(np.ones(n))[:, 0]
     low, high = unit_interval(mean, parts, size)
-    degrees = max(1.0, float((size > 0).sum()) - 1.0)
+    degrees = unit_degrees(parts, size)
     error = (high - low) / 2.0 / float(stdtrit(degrees, 0.975))
     p = nan
     if error > 0.0:
@@ -408,11 +385,12 @@ def _change(differences: Float, units: Units) -> dict[str, float]:
 def _correct(columns: list[dict[str, Any]]) -> None:
     """Add Holm's corrections over all levels of all columns, and what follows from them.
 
-    ``p_corrected`` of a column allows for all columns and for the other tests behind the verdict.
+    ``p_holm`` of a column allows for all columns, ``p_corrected`` for the other tests behind the verdict too.
     """
     tests = [facts["test"] for facts in columns]
     for test, p in zip(tests, holm([test["p"] for test in tests]), strict=True):
-        test["p_corrected"] = min(1.0, float(p) / BETWEEN)
+        test["p_holm"] = float(p)
+        test["p_corrected"] = min(1.0, test["p_holm"] / BETWEEN)
     every = [own for facts in columns for own in facts["levels"]]
     for own, p in zip(every, _compared(columns), strict=True):
         own["p_others_holm"] = p

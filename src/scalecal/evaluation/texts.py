@@ -246,7 +246,7 @@ def _audit_text(audit: Facts) -> str:
     if any(row["n"] for row in audit["difficulty"]):
         part = _one_table(audit["difficulty"], (), BY_DIFFICULTY)
         parts.append(f"{_JUDGED[judges]}, by predicted difficulty\n{part}")
-    for column in audit.get("by") or ():
+    for column in audit["by"]:
         # Strata stand in the first table.
         if column["column"] == "stratum":
             continue

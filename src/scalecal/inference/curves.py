@@ -421,6 +421,8 @@ def fit_curve(
     elif units.group is not None:
         # Where the outcome is rare a few groups of high p hold nearly all that is known of the curve.
         worth = effective_units(units.size(p * (1.0 - p))[:, 0])
+    elif units.importance is not None:
+        worth = effective_units(units.importance.weight)
     chosen = n_coefficients is None and knots is None
     if n_coefficients is None:
         positives = float(times @ y)
@@ -522,7 +524,7 @@ def _with_spread(
     spread = solve_triangular(half, root, lower=True, trans="T")
     null_half = np.linalg.cholesky(claimed)
     null_spread = solve_triangular(null_half, null_root, lower=True, trans="T")
-    if units.group is not None:
+    if np.isfinite(degrees):
         degrees = max(1.0, min(degrees, worth - 1.0))
     return FlexibleCurve(cells, knots, turn, coefficients, calibrated, spread, null_spread, degrees)
 

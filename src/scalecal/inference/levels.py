@@ -3,15 +3,16 @@
 Two questions, and two answers that do not depend on each other:
 
 `heterogeneity` tests whether all levels share one recalibration line ``logit q = a + b logit p``, and
-which levels differ from the others. Scores of the levels' intercepts are freed of the line's own error and
-compared with their covariance: by the chi-square distribution where every level expects ten events, by draws
-under the common line below that, and where cases come in groups by flipping the signs of what whole groups
-add.
+which levels differ from the others, in intercept or slope. Scores of both are freed of the common line's own
+error and compared with their covariance: by the chi-square distribution where every level expects ten events
+and non-events, by draws under the common line below that, and where cases come in groups by flipping the
+signs of what whole groups add.
 
-`spread_of` describes levels as a sample of many: how far their true values of log O:E (or of the slope) lie
-apart, and in which interval that of a new level is to be expected. The interval is the one of Nagashima,
-Noma and Furukawa, which draws the variance between levels from its confidence distribution: an interval
-that takes an estimate of it as known is too narrow where levels are few.
+`spread_of` describes levels as a sample of many: how far their true values of log O:E lie apart, and in which
+interval that of a new level is to be expected. The interval is that of Nagashima, Noma and Furukawa, which
+draws the variance between levels from its confidence distribution: an interval that takes an estimate of it
+as known is too narrow where levels are few. Their distribution is modified: a quarter of its draws are from
+the part above zero (`ABOVE_ZERO`).
 
 References
 ----------
@@ -29,7 +30,6 @@ from math import log, nan, sqrt
 import numpy as np
 from scipy.special import (
     chdtrc,
-    erfc,
     expit,
     gammainc,
     gammaincinv,
@@ -49,11 +49,14 @@ MIN_EVENTS = 10
 """Expected events of the rarer outcome in a level below which its numbers are those of a small level."""
 
 ABOVE_ZERO = 0.25
-"""Share of the draws of the variance between levels that are above zero."""
+"""Share of the draws of the variance between levels that are taken from above zero.
 
-MIN_GROUPS_EACH = 4
-"""Groups in a level, on average, below which levels are not tested: with two, up to a tenth of calibrated
-models would be rejected."""
+The published distribution has none such: where most of its draws are zero its interval is too narrow.
+"""
+
+MIN_GROUPS_EACH = 6
+"""Groups in a level, on average, below which levels are not tested: with four, up to .08 of calibrated models
+would be rejected at the level .05."""
 
 MIN_LEVELS = 3
 """Levels below which there is no interval for a new one."""
@@ -89,18 +92,6 @@ def line_of(y: Float, p: Float) -> tuple[float, float]:
     return nan, nan
 
 
-def slope_of(y: Float, p: Float) -> tuple[float, float]:
-    """Slope of a level's own line and its standard error; NaN where there is none."""
-    a, b = line_of(y, p)
-    if np.isnan(a) or p.min() == p.max():
-        return nan, nan
-    z = logits_of(p)
-    q = expit(a + b * z)
-    w = q * (1.0 - q)
-    middle = float(w @ z / w.sum())
-    return b, 1.0 / sqrt(float(w @ (z - middle) ** 2))
-
-
 # Do levels differ?
 
 
@@ -112,9 +103,8 @@ class Heterogeneity:
     ----------
     statistic, degrees, p_value
         Of the test of all levels; NaN where it is undefined, and `reason` says why.
-    z, p_levels
-        (k,) each level's standardised score (above 0: more events than the common line expects), and its
-        p-value against the others.
+    p_levels
+        (k,) each level's p-value against the others.
     expected
         (k,) expected events of the rarer outcome under the common line.
     method
@@ -124,7 +114,6 @@ class Heterogeneity:
     statistic: float
     degrees: int
     p_value: float
-    z: Float
     p_levels: Float
     expected: Float
     method: str = ""
@@ -144,10 +133,14 @@ def heterogeneity(
 ) -> Heterogeneity:
     r"""Test whether all levels share one recalibration line, and each level against the others.
 
-    With residuals :math:`r = y - q` of the common line, :math:`D` the indicators of the levels,
-    :math:`X = (1, \mathrm{logit}\, p)` and :math:`V = \mathrm{diag}\, q(1 - q)` the effective scores are
-    :math:`U = (D - X (X'VX)^{-1} X'VD)' r`, with covariance
-    :math:`C = D'VD - D'VX (X'VX)^{-1} X'VD` of rank :math:`k - 1`. The statistic is :math:`U' C^{-} U`.
+    With the residuals :math:`r = y - q` of the common line, the rows :math:`x = (1, \mathrm{logit}\, p)` and
+    :math:`v = q(1 - q)` a level has the score :math:`s_j = \sum_{i \in j} r_i x_i` of an intercept and a
+    slope of its own, and the information :math:`M_j = \sum_{i \in j} v_i x_i x_i'`. Freed of the error of
+    the common line the scores are :math:`U_j = s_j - M_j (\sum M)^{-1} \sum s`. Their covariance
+    :math:`\mathrm{diag}(M_j) - (M_j (\sum M)^{-1} M_l)_{jl}` has the blocks :math:`M_j^{-1}` as a generalised
+    inverse, so that Rao's statistic is :math:`\sum U_j' M_j^{-1} U_j`, of :math:`2 (k - 1)` degrees. A level
+    against the others is the same with two levels. A level in which p hardly varies has no slope: its
+    :math:`M_j` has rank 1, and the degrees are one less.
 
     Parameters
     ----------
@@ -162,19 +155,21 @@ def heterogeneity(
 
     Examples
     --------
+    Of three levels the last has a smaller slope, and as many events as it expects:
+
     >>> rng = np.random.default_rng(0)
-    >>> p, level = rng.uniform(0.1, 0.9, 3000), np.arange(3000) % 3
-    >>> y = (rng.uniform(size=3000) < expit(logits_of(p) + 0.8 * (level == 2))).astype(float)
-    >>> found = heterogeneity(y, p, level, 3)
-    >>> found.p_value < 0.001, int(found.p_levels.argmin()), found.method
-    (True, 2, 'chi-square')
+    >>> z, level = rng.normal(size=3000), np.arange(3000) % 3
+    >>> y = (rng.uniform(size=3000) < expit(z * (1.0 - 0.7 * (level == 2)))).astype(float)
+    >>> found = heterogeneity(y, expit(z), level, 3)
+    >>> found.p_value < 0.001, int(found.p_levels.argmin()), found.degrees
+    (True, 2, 4)
     """
     blank = np.full(n_levels, nan)
-    z = logits_of(p)
     a, b = line_of(y, p)
     if np.isnan(a):
         reason = "the outcomes are all the same, or p separates them: no common line can be fitted"
-        return Heterogeneity(nan, n_levels - 1, nan, blank, blank, blank, reason=reason)
+        return Heterogeneity(nan, 0, nan, blank, blank, reason=reason)
+    z = logits_of(p)
     q = expit(a + b * z)
     v, residual = q * (1.0 - q), y - q
     q_sum = np.bincount(level, q, n_levels)
@@ -182,46 +177,67 @@ def heterogeneity(
     expected = np.minimum(q_sum, size - q_sum)
 
     def failed(why: str) -> Heterogeneity:
-        return Heterogeneity(nan, n_levels - 1, nan, blank, blank, expected, reason=why)
+        return Heterogeneity(nan, 0, nan, blank, expected, reason=why)
 
     if n_levels < 2:
         return failed("there is only one level")
-    moments = np.column_stack([np.bincount(level, w, n_levels) for w in (v, v * z, v * z * z)])
-    total = moments.sum(axis=0)
-    information = np.array([[total[0], total[1]], [total[1], total[2]]])
-    inverse = np.linalg.pinv(information, hermitian=True)
-    # (2, k): what a level's score owes to the line's intercept and slope.
-    owed: Float = inverse @ moments[:, :2].T
-    covariance = np.diag(moments[:, 0]) - moments[:, :2] @ owed
-    variance = np.maximum(np.diag(covariance), 1e-12 * total[0])
+    # About the mean and in units of the spread, so that rounding is no slope where all p are equal.
+    z = z - v @ z / v.sum()
+    z = z / max(sqrt(v @ z**2 / v.sum()), 1e-6)
+    moments = [np.bincount(level, v * z**power, n_levels) for power in (0, 1, 1, 2)]
+    information: Float = np.array(moments, dtype=np.float64).T.reshape(n_levels, 2, 2)
+    others = np.tensordot(1.0 - np.eye(n_levels), information, 1)
+    least = 1e-12 * float(v.sum())
+    inverse, rank = _inverse(information, least)
+    inverse_others, rank_others = _inverse(others, least)
+    whole, line_rank = _inverse(information.sum(axis=0), least)
+    degrees = int(rank.sum() - line_rank)
+    if degrees < 1:
+        return failed("one line fits these levels whatever their outcomes are")
+
+    def freed(sums: Float) -> Float:
+        """Scores (m, k, 2) without what they owe to the error of the common line."""
+        return np.asarray(sums - np.einsum("jab,mb->mja", information @ whole, sums.sum(axis=1)))
+
+    def statistics(scores: Float) -> tuple[Float, Float]:
+        """Rao's statistic of all levels (m,), and of each against the others (m, k)."""
+        own = np.einsum("mja,jab,mjb->mj", scores, inverse, scores)
+        return own.sum(axis=1), own + np.einsum("mja,jab,mjb->mj", scores, inverse_others, scores)
+
+    parts = (residual, residual * z)
+    sums = np.array([np.bincount(level, part, n_levels) for part in parts], dtype=np.float64).T
+    (statistic,), (each,) = statistics(freed(sums[None]))
+    method, rng = "chi-square", as_rng(seed)
     if groups is not None:
         if why := _untestable(level, groups):
             return failed(why)
-        totals = _group_scores(residual, z, level, n_levels, groups, owed)
-        rng = as_rng(seed)
-        pool = pooled(np.arange(len(totals)), rng)
-        sums = np.column_stack([group_totals(column, pool)[:, 0] for column in totals.T])
-        drawn = flipped(sums, n_resamples, rng)
-        scores, method = totals.sum(axis=0), "sign flips"
+        method, pool = "sign flips", pooled(groups, rng)
+        by_pool = freed(np.stack([group_totals(w, pool, level, n_levels) for w in parts], axis=2))
+        flips = flipped(by_pool.reshape(len(by_pool), -1), n_resamples, rng)
+        drawn, drawn_each = statistics(flips.reshape(-1, n_levels, 2))
+    elif expected.min() < MIN_EVENTS:
+        method = "draws"
+        resampled = _drawn_sums(q, z, level, information, expected, n_resamples, rng)
+        drawn, drawn_each = statistics(freed(resampled))
+    if method == "chi-square":
+        p_value = float(chdtrc(degrees, statistic))
+        own_degrees = rank + rank_others - line_rank
+        p_levels = np.where(own_degrees > 0, chdtrc(np.maximum(own_degrees, 1), each), nan)
     else:
-        scores = np.bincount(level, residual, n_levels) - owed.T @ [residual.sum(), residual @ z]
-        method, drawn = "chi-square", None
-        if expected.min() < MIN_EVENTS:
-            method = "draws"
-            drawn = _drawn_scores(q, z, level, n_levels, owed, expected, n_resamples, as_rng(seed))
-    weight = np.linalg.pinv(covariance, hermitian=True, rcond=1e-10)
-    statistic = float(scores @ weight @ scores)
-    standard = scores / np.sqrt(variance)
-    if drawn is None:
-        p_value = float(chdtrc(n_levels - 1, statistic))
-        p_levels = erfc(np.abs(standard) / sqrt(2.0))
-    else:
-        p_value = rank_p(((drawn @ weight) * drawn).sum(axis=1), statistic)
-        far = np.abs(drawn)
-        p_levels = np.array([rank_p(far[:, j], abs(scores[j])) for j in range(n_levels)])
+        p_value = rank_p(drawn, statistic)
+        p_levels = np.array([rank_p(drawn_each[:, j], each[j]) for j in range(n_levels)])
     return Heterogeneity(
-        statistic, n_levels - 1, p_value, standard, p_levels, expected, method, line=(a, b)
+        float(statistic), degrees, p_value, p_levels, expected, method, line=(a, b)
     )
+
+
+def _inverse(information: Float, least: float) -> tuple[Float, Int]:
+    """Generalised inverses of (..., 2, 2) and their ranks: a direction without information has none."""
+    values, axes = np.linalg.eigh(information)
+    known = values > np.maximum(least, 1e-9 * values[..., -1:])
+    reciprocal = known / np.where(known, values, 1.0)
+    inverse = (axes * reciprocal[..., None, :]) @ np.swapaxes(axes, -1, -2)
+    return np.asarray(inverse), known.sum(axis=-1)
 
 
 def _untestable(level: Int, groups: Int) -> str:
@@ -241,49 +257,33 @@ def _untestable(level: Int, groups: Int) -> str:
     return ""
 
 
-def _group_scores(
-    residual: Float, z: Float, level: Int, n_levels: int, groups: Int, owed: Float
-) -> Float:
-    """What each group adds to the effective score of each level, (groups, k)."""
-    own = group_totals(residual, groups, level, n_levels)
-    line = [group_totals(part, groups)[:, 0] for part in (residual, residual * z)]
-    return np.asarray(own - np.column_stack(line) @ owed)
-
-
-def _drawn_scores(
+def _drawn_sums(
     q: Float,
     z: Float,
     level: Int,
-    n_levels: int,
-    owed: Float,
+    information: Float,
     expected: Float,
     n_resamples: int,
     rng: np.random.Generator,
 ) -> Float:
-    """Effective scores of outcomes drawn under the common line, (n_resamples, k).
+    """Scores of outcomes drawn under the common line, (n_resamples, k, 2).
 
-    Of levels that expect many events the two sums behind a score are drawn from their normal limit.
+    Those of levels that expect many events are drawn from their normal limit.
     """
-    own = np.zeros((n_resamples, n_levels))
-    slope = np.zeros((n_resamples, n_levels))
-    v = q * (1.0 - q)
-    for j in range(n_levels):
-        inside = np.flatnonzero(level == j)
-        qj, zj = q[inside], z[inside]
+    out = np.empty((n_resamples, len(information), 2))
+    for j, own in enumerate(information):
         if expected[j] >= 3 * MIN_EVENTS:
-            vj = v[inside]
-            spread = np.array([[vj.sum(), vj @ zj], [vj @ zj, vj @ zj**2]])
-            values, axes = np.linalg.eigh(spread)
+            values, axes = np.linalg.eigh(own)
             root = axes * np.sqrt(np.maximum(values, 0.0))
-            drawn = rng.standard_normal((n_resamples, 2)) @ root.T
-            own[:, j], slope[:, j] = drawn[:, 0], drawn[:, 1]
+            out[:, j] = rng.standard_normal((n_resamples, 2)) @ root.T
             continue
-        for part in blocks(n_resamples, max(1, 4_000_000 // len(qj))):
-            shape = (part.stop - part.start, len(qj))
-            residual = (rng.random(shape, dtype=np.float32) < qj) - qj
-            own[part, j], slope[part, j] = residual.sum(axis=1), residual @ zj
-    line = np.column_stack([own.sum(axis=1), slope.sum(axis=1)])
-    return np.asarray(own - line @ owed)
+        inside = np.flatnonzero(level == j)
+        chance = q[inside]
+        design = np.column_stack([np.ones(len(inside)), z[inside]])
+        for part in blocks(n_resamples, max(1, 4_000_000 // len(inside))):
+            shape = (part.stop - part.start, len(inside))
+            out[part, j] = ((rng.random(shape, dtype=np.float32) < chance) - chance) @ design
+    return out
 
 
 # How far do they lie apart?
@@ -343,7 +343,8 @@ def spread_of(
     :math:`(I - uu') W (I - uu')`, :math:`u = \sqrt w / |\sqrt w|`, and :math:`c_j` independent chi-squares of
     one degree. So :math:`\tau^2 = \max(0, (Q - \sum c_j) / \sum \mu_j c_j)` has exactly the confidence
     distribution of Nagashima et al. (2019), without their numerical inversion, and a new level is
-    :math:`\hat\mu(\tau^2) + \tau z - t_{k-1} SE(\tau^2)` with Hartung's standard error.
+    :math:`\hat\mu(\tau^2) + \tau z - t_{k-1} SE(\tau^2)` with Hartung's standard error. That distribution is
+    modified: `ABOVE_ZERO` of the draws are from its part above zero.
 
     Parameters
     ----------
@@ -382,7 +383,7 @@ def spread_of(
 
 
 def _between(q: float, mu: Float, n_draws: int, rng: np.random.Generator) -> Float:
-    """Draw the variance between levels, given Cochran's Q and its eigenvalues."""
+    """Draw the variance between levels, given Cochran's Q and its eigenvalues; the first above zero."""
     squares = rng.chisquare(1.0, size=(n_draws, len(mu)))
     total = squares.sum(axis=1)
     if q > 0.0:

@@ -274,6 +274,24 @@ def standard_errors(size: Float, degrees: float = np.inf, level: float = 0.95) -
     return float(stdtrit(least, (1 + level) / 2) * np.sqrt(worth / (worth - 1.0)))
 
 
+def unit_degrees(parts: Float, size: Float) -> float:
+    r"""Degrees of freedom of a standard error to which each unit adds its part.
+
+    About :math:`2 (\sum d^2)^2 / (\sum d^4 - (\sum d^2)^2 / G)` of G units (Satterthwaite, 1946), few where a
+    few units make most of the error, as where AUC is near 1; at most ``effective_units - 1``.
+
+    Examples
+    --------
+    >>> unit_degrees(np.array([1.0, -1.0] * 5), np.ones(10)), unit_degrees(np.eye(10)[0], np.ones(10))
+    (9.0, 2.2222222222222223)
+    """
+    second, fourth = float((parts**2).sum()), float((parts**4).sum())
+    noise, degrees = fourth - second**2 / int((size > 0).sum()), np.inf
+    if noise > 0:
+        degrees = 2.0 * second**2 / noise
+    return max(1.0, min(degrees, effective_units(size) - 1.0))
+
+
 def unit_interval(
     value: float,
     parts: Float,
@@ -285,9 +303,8 @@ def unit_interval(
     r"""95 % interval of a statistic to whose error each unit adds its part.
 
     For a ratio of sums, :math:`\theta = \sum a_g / \sum n_g`, the parts are
-    :math:`d_g = (a_g - \theta n_g) / \sum n_g` and the squared standard error is :math:`\sum d_g^2`. Its
-    own noise is that of about :math:`2 (\sum d^2)^2 / (\sum d^4 - (\sum d^2)^2 / G)` degrees of freedom
-    (Satterthwaite, 1946), few where a few units make most of the error, as where AUC is near 1.
+    :math:`d_g = (a_g - \theta n_g) / \sum n_g` and the squared standard error is :math:`\sum d_g^2`, with
+    `unit_degrees`.
 
     Parameters
     ----------
@@ -318,11 +335,7 @@ def unit_interval(
         if value > 0.5:
             return end, 1.0
         return 0.0, 1.0 - end
-    second, fourth = float((parts**2).sum()), float((parts**4).sum())
-    noise, degrees = fourth - second**2 / count, np.inf
-    if noise > 0:
-        degrees = 2.0 * second**2 / noise
-    half = standard_errors(size, degrees) * float(np.sqrt(second))
+    half = standard_errors(size, unit_degrees(parts, size)) * float(np.sqrt((parts**2).sum()))
     if scale == "logit":
         middle, reach = logit(value), half / (value * (1.0 - value))
         return float(expit(middle - reach)), float(expit(middle + reach))

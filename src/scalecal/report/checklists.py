@@ -161,7 +161,7 @@ def _groups(cell: Row) -> Iterator[Part]:
 
 def _levels(cell: Row) -> Iterator[Part]:
     """Differences between levels of the columns that were compared."""
-    for column in _audit(cell).get("by") or ():
+    for column in _audit(cell)["by"]:
         text = f"{column['column']}: {len(column['levels'])} levels"
         if is_known(column["test"].get("p_corrected")):
             text += f", test of heterogeneity {p_text(column['test']['p_corrected'])}"

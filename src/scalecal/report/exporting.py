@@ -152,7 +152,7 @@ def _cell_tables(cell: Row) -> dict[str, list[dict[str, Any]]]:
 def _level_rows(audit: Row) -> list[dict[str, Any]]:
     """The levels of every column, with the changes that calibrators make there in columns of their own."""
     out = []
-    for facts in audit.get("by") or ():
+    for facts in audit["by"]:
         for level in facts["levels"]:
             line = {"column": facts["column"], "level": level["name"]}
             line |= _without(level, "name", "row", "own")

@@ -29,7 +29,7 @@ def level_forests(cell: Row) -> list[Figure]:
     audit = cell["audits"][cell["judged"]]
     event = audit["meta"]["event"]
     out = []
-    for facts in audit.get("by") or ():
+    for facts in audit["by"]:
         if facts["k"] > 1:
             title = f"{ratio_name(event)} by {short(facts['column'])}"
             drawn = _forest(facts, title)
@@ -132,5 +132,5 @@ def _draw_new(frame: Frame, spread: Row, y: float, name: str) -> None:
     for x in (low, high):
         sheet.line((x, y - 5), (x, y + 5), stroke="ink", width=2.0)
     middle = frame.x(log(spread["mean"]))
-    tip = f"{name}: O:E {text} (95 % prediction interval)"
+    tip = f"{name}: O:E {text} (95 % prediction interval, modified from Nagashima et al.)"
     sheet.circle(middle, y, 3.5, fill="ink", tip=tip)

@@ -262,7 +262,7 @@ def _votes_view(cell: Row) -> View | None:
 def _levels_view(cell: Row) -> View | None:
     """The levels of columns such as site: what is said of each column, its forest plot and its table."""
     audit = cell["audits"][cell["judged"]]
-    if not audit.get("by"):
+    if not audit["by"]:
         return None
     event, drawn = audit["meta"]["event"], level_forests(cell)
     columns = []
