@@ -51,8 +51,7 @@ def test_page_files_and_plots_have_one_drawer(runs):
     own = [reliability_panel(p, title="", event=cell["event"], role="before") for p in panels]
     tips = [mark.tip for sheet in own for mark in sheet.marks if mark.tip]
     assert tips == [mark.tip for mark in row.marks if mark.tip]
-    curves = sum(panel.get("curve") is not None for panel in panels)
-    assert len(tips) == curves + sum(len(panel["bins"]) for panel in panels)
+    assert len(tips) == sum(len(panel["bins"]) for panel in panels)
     made = evaluation_of(audit_predictions(read_cell(runs["compare"]).of("none")))
     drawn = audit_drawing(made)
     assert [mark.tip for mark in drawn.marks if mark.tip][: len(tips)] == tips

@@ -18,7 +18,13 @@ MAX_LETTERS = 24
 MAX_NAMED = 6
 """Levels that a sentence names."""
 
-SERVED = {"common": "common", "own": "own", "unclear": "unclear", "small": "few events"}
+SERVED = {
+    "common": "common",
+    "own": "own",
+    "unclear": "unclear",
+    "small": "few events",
+    "untried": "-",
+}
 """Which calibrator serves a level -> how a table says it."""
 
 
@@ -94,7 +100,7 @@ def difference_text(facts: Row, event: str) -> str:
     """Whether levels differ, and how far O:E and slope reach, with the intervals of the ends."""
     column, test = short(facts["column"]), facts["test"]
     if facts["k"] < 2:
-        return f"All cases have the same {column}, so nothing is compared."
+        return f"All cases with a known {column} have the same one, so nothing is compared."
     reach = _reach(facts, event)
     if not is_known(test["p_corrected"]):
         return f"Whether calibration differs by {column} cannot be tested: {test['reason']}{reach}."

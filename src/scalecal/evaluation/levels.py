@@ -390,7 +390,7 @@ def _correct(columns: list[dict[str, Any]]) -> None:
     tests = [facts["test"] for facts in columns]
     for test, p in zip(tests, holm([test["p"] for test in tests]), strict=True):
         test["p_holm"] = float(p)
-        test["p_corrected"] = min(1.0, test["p_holm"] / BETWEEN)
+        test["p_corrected"] = float(np.minimum(1.0, p / BETWEEN))  # NaN stays NaN
     every = [own for facts in columns for own in facts["levels"]]
     for own, p in zip(every, _compared(columns), strict=True):
         own["p_others_holm"] = p
@@ -404,12 +404,15 @@ def _correct(columns: list[dict[str, Any]]) -> None:
         tried = [own["own"]["own"] for own in facts["levels"] if "own" in own]
         for change, p in zip(tried, holm([change["p"] for change in tried]), strict=True):
             change["p_holm"] = float(p)
-    for own in every:
-        own["serves"] = _served(own)
     for facts in columns:
+        differ = facts["test"]["p_corrected"] < LEVEL
+        for own in facts["levels"]:
+            own["serves"] = "untried"
+            if not facts["calibrators"]["reason"]:
+                own["serves"] = _served(own, differ)
         of: dict[str, list[str]] = {"common": [], "own": [], "unclear": [], "small": []}
         for own in facts["levels"]:
-            of[own["serves"]].append(own["name"])
+            of.setdefault(own["serves"], []).append(own["name"])
         facts["calibrators"] |= of
         facts["stand_out"] = [own["name"] for own in facts["levels"] if own["stands_out"]]
 
@@ -427,15 +430,21 @@ def _compared(columns: Sequence[Mapping[str, Any]]) -> list[float]:
     return [float(corrected[i]) for i in place]
 
 
-def _served(own: Mapping[str, Any]) -> str:
-    """Which calibrator serves a level: "common", its "own", or "unclear"; "small" where none can be tried."""
+def _served(own: Mapping[str, Any], differ: bool) -> str:
+    """Which calibrator serves a level: "common", its "own", or "unclear"; "small" where none can be tried.
+
+    A level needs its own only where the column's levels `differ`: a calibrator fitted to few other cases
+    is worse than one fitted to many, whatever the levels are.
+    """
     if own["small"]:
         return "small"
     if "own" not in own or not is_known(own["own"]["own"]["low"]):
         return "unclear"
     change = own["own"]["own"]
     if change["change"] < 0.0 and change["p_holm"] < LEVEL:
-        return "own"
+        if differ:
+            return "own"
+        return "unclear"
     # A gain that matters is ruled out.
     if change["low"] > -own["own"]["margin"]:
         return "common"

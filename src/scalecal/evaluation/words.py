@@ -500,12 +500,10 @@ def _where(audit: Facts) -> dict[str, str]:
     if judged["uneven"] and not failing:
         heading = f"It depends on {listed(judged['uneven'])}"
         text = _standing_out(audit)
-    elif not parts and (
-        compared := [column["column"] for column in audit["by"] if column["k"] > 1]
-    ):
+    elif not parts and (compared := _compared(audit)):
         heading = "No level stands out"
         text = (
-            f"No difference that matters is significant between the levels of {listed(compared)}."
+            f"No significant difference that matters is found between levels of {listed(compared)}."
         )
     elif not parts:
         heading = "Unknown"
@@ -538,6 +536,12 @@ def _where(audit: Facts) -> dict[str, str]:
         if missing := [part for part in parts if part not in tested]:
             text += f" Not judged: {_listed(missing)}."
     return {"question": question, "heading": heading, "text": text}
+
+
+def _compared(audit: Facts) -> list[str]:
+    """Columns whose levels were tested for differences."""
+    columns = [column for column in audit["by"] if is_known(column["test"]["p_corrected"])]
+    return [column["column"] for column in columns]
 
 
 def _standing_out(audit: Facts) -> str:
