@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logit
 
 from scalecal.calibrators.base import as_logits
 from scalecal.cases import Answers, Predictions, rows_of
@@ -41,7 +40,7 @@ from scalecal.metrics.arguments import (
 )
 from scalecal.metrics.binning import Bins, bin_index, bins
 from scalecal.metrics.grouping import flipped, group_totals, pooled, read_groups, too_few
-from scalecal.metrics.label_scores import EPS, check_thresholds
+from scalecal.metrics.label_scores import check_thresholds, logits
 from scalecal.panel import split_probability, vote_log_pmf
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ def vote_bins(
         here = np.flatnonzero(m == size)
         for part in blocks(len(here), 1 << 14):
             rows = here[part]
-            z = logit(np.clip(p[rows], EPS, 1.0 - EPS))
+            z = logits(p[rows])
             pmf = np.exp(vote_log_pmf(z, together, size))
             np.add.at(law, cell[rows], w[rows, None] * pmf)
         of_share = np.arange(size + 1) / size

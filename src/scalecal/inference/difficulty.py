@@ -31,7 +31,7 @@ from scalecal.checks import MAX_RHO, Float, Int, as_rng, check_weights
 from scalecal.inference.units import NORMAL_95, unit_interval
 from scalecal.metrics.arguments import as_table, read_counts, read_votes
 from scalecal.metrics.grouping import MIN_GROUPS, read_groups, too_few
-from scalecal.metrics.label_scores import EPS
+from scalecal.metrics.label_scores import EPS, logits
 from scalecal.metrics.significance import flip_scores, holm
 from scalecal.metrics.vote_scores import reader_logits
 from scalecal.panel import count_log_law, reader_logit
@@ -216,7 +216,7 @@ def votes_by_difficulty(
         difficulty = p_split
     elif p.ndim == 1 and threshold != 0.5:
         # At one half the order is that of the larger probability, whose ties are exact.
-        difficulty = -np.abs(logit(np.clip(p, EPS, 1.0 - EPS)) - logit(threshold))
+        difficulty = -np.abs(logits(p) - logit(threshold))
     voted = counts.sum(axis=1) > 0
     code = np.full(n, -1)
     if voted.any():
@@ -331,7 +331,7 @@ class _Votes:
         if z.ndim == 1:
             return z
         chance = np.exp(z[np.arange(len(z)), self.top])
-        return np.asarray(logit(np.clip(chance, EPS, 1.0 - EPS)))
+        return logits(chance)
 
     def _interpolated(self, rho: float) -> Float:
         out = np.empty(len(self.z))

@@ -24,8 +24,7 @@ from scipy.special import expit
 
 from scalecal.checks import Float
 from scalecal.metrics.arguments import Sample
-from scalecal.metrics.label_scores import EPS
-from scalecal.metrics.significance import cox_line
+from scalecal.metrics.significance import cox_line, line_logits
 
 MAX_STEPS = 100
 """Newton steps that the offset takes at most; it needs about five."""
@@ -39,11 +38,6 @@ def _weights(sample: Sample) -> Float:
     if sample.weights is None:
         return np.ones(len(sample.p))
     return sample.weights
-
-
-def _logits(sample: Sample) -> Float:
-    p = np.clip(sample.p, EPS, 1.0 - EPS)
-    return np.asarray(np.log(p / (1.0 - p)))
 
 
 def _one_class(y: NDArray[np.float64], weights: Float) -> bool:
@@ -79,7 +73,7 @@ def calibration_in_the_large(sample: Sample) -> Float:
     w = _weights(sample)
     if _one_class(sample.y, w) or _certain(sample.p):
         return _unknown(sample)
-    z = _logits(sample)
+    z = line_logits(sample.p)
     offset = logit_offset(z, sample.y, w)
     q = expit(offset + z)
     information = float(w @ (q * (1.0 - q)))
@@ -121,7 +115,7 @@ def calibration_slope(sample: Sample) -> Float:
         line = cox_line(sample)
     if line is None:
         return _unknown(sample)
-    z = _logits(sample)
+    z = line_logits(sample.p)
     q = expit(line[0] + line[1] * z)
     variance = w * q * (1.0 - q)
     mass = float(variance.sum())

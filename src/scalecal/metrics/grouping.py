@@ -21,7 +21,7 @@ Cameron, Gelbach, Miller (2008), Review of Economics and Statistics 90, 414-427 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -76,7 +76,12 @@ def too_few(groups: Int | None) -> str:
 
 
 def group_totals(values: Float, groups: Int, cell: Int | None = None, n_cells: int = 1) -> Float:
-    """Sum values over the cases of each group, and of each cell (bin) within it: (groups, n_cells)."""
+    """Sum values over the cases of each group, and of each cell (bin) within it: (groups, n_cells).
+
+    Of values (n, k) the sums of each column stand side by side: (groups, k n_cells).
+    """
+    if values.ndim > 1:
+        return np.column_stack([group_totals(v, groups, cell, n_cells) for v in values.T])
     count = int(groups.max()) + 1
     index = groups * n_cells + cell if cell is not None else groups
     flat = np.bincount(index, weights=values, minlength=count * n_cells)
@@ -216,3 +221,14 @@ def rank_p(drawn: Float, observed: float) -> float:
     """
     near = 1e-9 * max(1.0, abs(observed))
     return (1 + int((drawn >= observed - near).sum())) / (len(drawn) + 1)
+
+
+def quadratic_p(drawn: Float, weight: NDArray[np.floating[Any]], observed: float) -> float:
+    """`rank_p` of the quadratic form ``d' W d`` of each draw d, a row of `drawn`.
+
+    Examples
+    --------
+    >>> quadratic_p(np.arange(19.0)[:, None], np.eye(1), 324.0)
+    0.1
+    """
+    return rank_p(((drawn @ weight) * drawn).sum(axis=1), observed)

@@ -6,12 +6,23 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import digamma, entr
+from scipy.special import digamma, entr, logit
 
 from scalecal.checks import Float, InputError, as_array, as_float
 from scalecal.metrics.arguments import Sample, group_by_p, read_event, read_probs, read_sample
 
 EPS = float(np.finfo(np.float64).eps)  # probabilities of 0 and 1 stand for this far inside
+
+
+def logits(p: Float) -> Float:
+    """Log-odds of probabilities, which are kept 2.2e-16 inside 0 and 1.
+
+    Examples
+    --------
+    >>> logits(np.array([0.0, 0.5, 1.0])).round(2).tolist()
+    [-36.04, 0.0, 36.04]
+    """
+    return np.asarray(logit(np.clip(p, EPS, 1.0 - EPS)))
 
 
 # Terms: what a case adds to a metric.

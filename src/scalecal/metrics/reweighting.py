@@ -35,7 +35,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtrc, expit, logit
+from scipy.special import chdtrc, expit
 
 from scalecal.checks import Float, InputError, Int, as_rng
 from scalecal.metrics.arguments import Sample, blocks
@@ -47,11 +47,12 @@ from scalecal.metrics.grouping import (
     group_totals,
     pair_covariance,
     pooled,
+    quadratic_p,
     rank_p,
     read_groups,
     too_few,
 )
-from scalecal.metrics.label_scores import EPS
+from scalecal.metrics.label_scores import logits
 from scalecal.metrics.resampling import (
     DRAWS_AT_ONCE,
     EXACT_CASES,
@@ -104,7 +105,7 @@ class ClassWeights:
         """Probabilities in the sample of those in the population."""
         if self.offset == 0.0:  # not through logits, whose rounding would change draws
             return p
-        return np.asarray(expit(logit(np.clip(p, EPS, 1.0 - EPS)) + self.offset))
+        return np.asarray(expit(logits(p) + self.offset))
 
 
 class Reweighted:
@@ -167,7 +168,7 @@ class Reweighted:
     def _by_group(self, h: Float, groups: Int) -> Float:
         """What each group adds to U, less what its numbers of cases of both classes add: (groups, k)."""
         common = self._common(h)
-        total = np.column_stack([group_totals(self._residual * c, groups)[:, 0] for c in h.T])
+        total = group_totals(self._residual[:, None] * h, groups)
         positive = group_totals((self.y == 1).astype(np.float64), groups)
         negative = group_totals((self.y == 0).astype(np.float64), groups)
         total -= positive * common / self._n_positive
@@ -264,7 +265,7 @@ class Reweighted:
         if name == "kuiper":
             return self._kuiper(rows, n_bins, n_resamples, rng)
         p = self.p[rows]
-        z = logit(np.clip(self.p, EPS, 1.0 - EPS))
+        z = logits(self.p)
         if name == "cox":
             h = self._columns(rows, np.ones(len(z)), z)
             if np.ptp(z[rows]) < 1e-9:
@@ -283,7 +284,7 @@ class Reweighted:
             return CalibrationTest(name, nan, nan, details, "all probabilities are 0 or 1")
         if self.groups is not None:
             drawn = flipped(self._by_group(h, pooled(self.groups, rng)), n_resamples, rng)
-            p_value = rank_p(((drawn @ inverse) * drawn).sum(axis=1), statistic)
+            p_value = quadratic_p(drawn, inverse, statistic)
         else:
             p_value = float(chdtrc(h.shape[1], statistic))
         if name == "spiegelhalter":

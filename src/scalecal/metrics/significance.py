@@ -24,7 +24,15 @@ from scalecal.checks import Float, InputError, Int, as_float, as_rng
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import Sample, blocks, group_by_p, read_hard_event
 from scalecal.metrics.binning import Binning, bin_index, residual_sums
-from scalecal.metrics.grouping import flipped, group_totals, pooled, rank_p, read_groups, too_few
+from scalecal.metrics.grouping import (
+    flipped,
+    group_totals,
+    pooled,
+    quadratic_p,
+    rank_p,
+    read_groups,
+    too_few,
+)
 from scalecal.metrics.label_scores import EPS
 from scalecal.metrics.resampling import DRAWS_AT_ONCE, EXACT_CASES, Null
 
@@ -143,7 +151,7 @@ def brownian_range_sf(x: float) -> float:
     return min(1.0, max(0.0, 4.0 * tail))
 
 
-MIN_EXPECTED = 10.0
+MIN_EXPECTED = 10
 """Expected events, and non-events, from which the likelihood ratio of Cox's test is chi-square."""
 
 KUIPER_STEPS = 256
@@ -302,10 +310,11 @@ def _of_logits(event: Sample) -> Sample:
     """The same cases, without those of no weight, with logits in the place of probabilities."""
     if event.weights is not None and not event.weights.all():
         event = event.take(event.weights > 0)
-    return replace(event, p=_logits(event.p))
+    return replace(event, p=line_logits(event.p))
 
 
-def _logits(p: Float) -> Float:
+def line_logits(p: Float) -> Float:
+    """Logits to which a recalibration line is fitted, of probabilities kept 2.2e-16 inside 0 and 1."""
     inside = np.clip(p, EPS, 1.0 - EPS)
     return np.asarray(np.log(inside / (1.0 - inside)))
 
@@ -331,21 +340,18 @@ def flip_scores(
     (0.0, 1.0)
     """
     line = np.column_stack([np.ones(len(z)), z])
-    sums, spread = (
-        np.column_stack([group_totals(v * column, groups)[:, 0] for column in line.T])
-        for v in (residual, sd)
-    )
+    sums = group_totals(residual[:, None] * line, groups)
+    spread = group_totals(sd[:, None] * line, groups)
     alone = (line * (sd**2)[:, None]).T @ line
     pairs = float((spread[:, 0] ** 2).sum() - (sd**2).sum())
     products = float((sums[:, 0] ** 2).sum() - (residual**2).sum())
     rho = float(np.clip(products / pairs, 0.0, 1.0)) if pairs > 0.0 else 0.0
     weight = np.linalg.pinv((1.0 - rho) * alone + rho * spread.T @ spread, hermitian=True)
     pool = pooled(np.arange(len(sums)), rng)
-    by_pool = np.column_stack([group_totals(column, pool)[:, 0] for column in sums.T])
-    drawn = flipped(by_pool, n_resamples, rng)
+    drawn = flipped(group_totals(sums, pool), n_resamples, rng)
     total = sums.sum(axis=0)
     statistic = float(total @ weight @ total)
-    return statistic, rank_p(((drawn @ weight) * drawn).sum(axis=1), statistic)
+    return statistic, quadratic_p(drawn, weight, statistic)
 
 
 def cox(
@@ -398,7 +404,7 @@ def cox(
     if code is None:
         event = _of_logits(event)
     else:
-        event = replace(event, p=_logits(event.p))
+        event = replace(event, p=line_logits(event.p))
     z = event.p
     degrees, reason, a, b = 2, "", nan, nan
     limit = _boundary(event)
@@ -430,7 +436,7 @@ def _drawn_scores(event: Sample, n_resamples: int, rng: np.random.Generator) -> 
     Of few expected events the chi-square law is wrong, and of one class there is no likelihood ratio.
     Above `EXACT_CASES` cases the chi-square law of the scores has to do.
     """
-    p, z = event.p, _logits(event.p)
+    p, z = event.p, line_logits(event.p)
     times = np.ones(len(p))
     if event.weights is not None:
         times = event.weights
@@ -451,7 +457,7 @@ def _drawn_scores(event: Sample, n_resamples: int, rng: np.random.Generator) -> 
     for part in blocks(n_resamples, max(1, DRAWS_AT_ONCE // len(p))):
         uniform = rng.random((part.stop - part.start, len(p)), dtype=np.float32)
         drawn[part] = (uniform < p).astype(np.float64) @ line - expected
-    return statistic, rank_p(((drawn @ inverse) * drawn).sum(axis=1), statistic)
+    return statistic, quadratic_p(drawn, inverse, statistic)
 
 
 def consistency(

@@ -18,13 +18,13 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import entr, gammaln, logit, xlog1py, xlogy
+from scipy.special import entr, gammaln, xlog1py, xlogy
 
 from scalecal.checks import Float, Int, as_rng
 from scalecal.limits import check_count
 from scalecal.metrics.arguments import Sample, blocks, read_votes
 from scalecal.metrics.binning import binned, mean_gap
-from scalecal.metrics.label_scores import EPS, area, entropy_term
+from scalecal.metrics.label_scores import EPS, area, entropy_term, logits
 from scalecal.metrics.resampling import sample_floor
 from scalecal.panel import check_rho, count_log_law, split_probability
 from scalecal.votes import STRATA, stratum_codes
@@ -219,10 +219,9 @@ def vote_error(
 
 def reader_logits(p: Float) -> Float:
     """Logits of probabilities (n, C), kept 2.2e-16 inside 0 and 1: (n,) for two classes, else (n, C)."""
-    inside = np.clip(p, EPS, 1.0 - EPS)
     if p.shape[1] == 2:
-        return np.asarray(logit(inside[:, 1]))
-    return np.asarray(np.log(inside))
+        return logits(p[:, 1])
+    return np.asarray(np.log(np.clip(p, EPS, 1.0 - EPS)))
 
 
 def count_log_score(
