@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, softmax, stdtr
+from scipy.special import expit, softmax
 
 from scalecal.cases import BASELINE, Answers, Predictions
 from scalecal.checks import Float, InputError
@@ -20,7 +20,7 @@ from scalecal.evaluation.cells import PUBLISHED, VOTED
 from scalecal.evaluation.judging import JUDGES
 from scalecal.evaluation.scores import Nulls, Resampled, entropy
 from scalecal.inference.paired import Contrast, RecoveredShare, contrast_of, recovered_share
-from scalecal.inference.units import NORMAL_95, student_error
+from scalecal.inference.units import NORMAL_95, student_error, student_p
 from scalecal.metrics import METRICS, holm
 from scalecal.metrics.columns import chosen
 from scalecal.probes.methods import METHODS
@@ -172,7 +172,7 @@ def widened(change: Mapping[str, float], sd: float) -> dict[str, float]:
         low, high = change["difference"] - half, change["difference"] + half
     p = change["p"]
     if error > 0:
-        p = float(np.maximum(p, 2.0 * stdtr(degrees, -abs(change["difference"]) / error)))
+        p = float(np.maximum(p, student_p(change["difference"], error, degrees)))
     return {**change, "low": low, "high": high, "p": p, "sd": whole}
 
 
@@ -239,7 +239,7 @@ def _tail(samples: Float, p: float, units: int) -> float:
     error, degrees = student_error(float(known.std(ddof=1)), units)
     if not error > 0:
         return p
-    by_t = 2.0 * float(stdtr(degrees, -abs(known.mean()) / error))
+    by_t = student_p(float(known.mean()), error, degrees)
     if p > 2.0 / (len(known) + 1):
         return max(p, by_t)
     return by_t

@@ -22,6 +22,7 @@ from typing import Any
 from scalecal.cases import Cases
 from scalecal.checks import InputError, lookup
 from scalecal.evaluation.levels import level_names
+from scalecal.evaluation.words import BADGES
 from scalecal.inference.curves import ERRORS
 from scalecal.inference.difficulty import DIFFICULTIES
 from scalecal.io.text import some_of
@@ -29,9 +30,6 @@ from scalecal.metrics import COLUMNS
 
 VERDICT = "verdict"
 """What a condition on the badge names in the place of a column."""
-
-BADGES = ("good", "attention", "inconclusive")
-"""What a verdict can be."""
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,

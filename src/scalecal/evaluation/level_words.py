@@ -7,16 +7,22 @@ from typing import Any
 
 from scalecal.evaluation.judging import LEVEL, Facts, Row
 from scalecal.inference.levels import MIN_EVENTS
-from scalecal.io.text import change_text, is_known, listed, number, p_text, p_value, some_of
+from scalecal.io.text import (
+    MAX_NAMED,
+    change_text,
+    is_known,
+    listed,
+    number,
+    p_text,
+    p_value,
+    some_listed,
+)
 
 MAX_SHOWN = 20
 """Levels that a table or figure shows: those of most cases."""
 
 MAX_LETTERS = 24
 """Letters of a level's name that a sentence has."""
-
-MAX_NAMED = 6
-"""Levels that a sentence names."""
 
 SERVED = {
     "common": "common",
@@ -90,10 +96,7 @@ def interval(row: Mapping[str, Any], key: str, digits: int = 2) -> str:
 
 
 def _named(levels: Sequence[str]) -> str:
-    names = [short(name) for name in levels]
-    if len(names) > MAX_NAMED:
-        return some_of(names, MAX_NAMED)
-    return listed(names)
+    return some_listed([short(name) for name in levels])
 
 
 def difference_text(facts: Row, event: str) -> str:

@@ -11,21 +11,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from math import exp, log, nan
+from math import exp, nan
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, stdtr, stdtrit
+from scipy.special import expit, stdtrit
 
 from scalecal.calibrators import CALIBRATORS
 from scalecal.calibrators.base import as_logits
 from scalecal.calibrators.crossfitting import crossfit, fold_numbers
 from scalecal.cases import Cases, Factor, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
-from scalecal.evaluation.judging import BETWEEN, LEVEL
+from scalecal.evaluation.judging import BETWEEN, BOUNDS, LEVEL
 from scalecal.evaluation.rows import score
 from scalecal.inference import levels
-from scalecal.inference.units import Units, unit_degrees, unit_interval
+from scalecal.inference.units import Units, student_p, unit_degrees, unit_interval
 from scalecal.io.text import is_known, some_of
 from scalecal.metrics import holm
 from scalecal.metrics.arguments import Sample, as_table, read_hard_event
@@ -39,9 +39,6 @@ MAX_LEVELS_TRIED = 20
 
 LEVEL_TESTS = ("cox", "consistency")
 """Calibration tests of a level: those of the verdict. The others would double the time of many levels."""
-
-ODDS_FACTOR = 1.5
-"""Odds that are wrong by less than this factor do not matter."""
 
 KEPT = (
     "n",
@@ -349,8 +346,8 @@ def _tried(
     shared = common.predict_proba(z[here])
     losses = [_losses(probs, y[here]) for probs in (p[here], shared, fitted)]
     event = read_hard_event(y[here], shared).p
-    # What odds that are wrong by this factor cost, by the second derivative of the loss.
-    margin = 0.5 * float((event * (1.0 - event)).mean()) * log(ODDS_FACTOR) ** 2
+    # What the largest error of the log-odds that does not matter costs, by the second derivative of the loss.
+    margin = 0.5 * float((event * (1.0 - event)).mean()) * BOUNDS["citl"][1] ** 2
     return {
         "reason": "",
         "own": _change(losses[2] - losses[1], own_units),
@@ -373,10 +370,7 @@ def _change(differences: Float, units: Units) -> dict[str, float]:
     low, high = unit_interval(mean, parts, size)
     degrees = unit_degrees(parts, size)
     error = (high - low) / 2.0 / float(stdtrit(degrees, 0.975))
-    p = nan
-    if error > 0.0:
-        p = 2.0 * float(stdtr(degrees, -abs(mean) / error))
-    return {"change": mean, "low": low, "high": high, "p": p}
+    return {"change": mean, "low": low, "high": high, "p": student_p(mean, error, degrees)}
 
 
 # Corrections over all levels of all columns

@@ -40,6 +40,7 @@ from scalecal.io.text import (
     p_text,
     percent,
     points,
+    some_listed,
     some_of,
 )
 from scalecal.metrics import METRICS, holm
@@ -98,9 +99,6 @@ NOUNS = {"votes": "cases", "agreement": "agreement"}
 
 MAX_WORST = 3
 """Classes that a headline names, the worst first."""
-
-MAX_NAMED = 6
-"""Parts of the cases that a sentence names; of more it counts the others."""
 
 
 # The verdict on one method
@@ -346,10 +344,7 @@ def _inside(text: str) -> str:
 
 def _listed(parts: Sequence[Row]) -> str:
     """Names of some parts: "easy and hard cases", "low agreement", "the strata A, B and C"."""
-    every = [str(part["name"]) for part in parts]
-    names = listed(every)
-    if len(every) > MAX_NAMED:
-        names = some_of(every, MAX_NAMED)
+    names = some_listed([str(part["name"]) for part in parts])
     if parts[0]["kind"] != "stratum":
         return f"{names} {NOUNS[parts[0]['kind']]}"
     if len(parts) == 1:

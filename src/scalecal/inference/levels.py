@@ -43,9 +43,9 @@ from scalecal.checks import Float, Int, as_rng
 from scalecal.metrics.arguments import Sample, blocks
 from scalecal.metrics.grouping import flipped, group_totals, pooled, rank_p, too_few
 from scalecal.metrics.label_scores import EPS
-from scalecal.metrics.significance import cox_line
+from scalecal.metrics.significance import MIN_EXPECTED, cox_line
 
-MIN_EVENTS = 10
+MIN_EVENTS = MIN_EXPECTED
 """Expected events of the rarer outcome in a level below which its numbers are those of a small level."""
 
 ABOVE_ZERO = 0.25

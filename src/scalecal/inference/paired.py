@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr
 
 from scalecal.checks import Float, InputError
-from scalecal.inference.units import centred, interval, two_sided_p
+from scalecal.inference.units import centred, interval, student_p, two_sided_p
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +113,7 @@ def _p_across_seeds(differences: Float) -> float:
     error = float(differences.std(ddof=1)) / np.sqrt(n)
     if error <= 1e-12 * max(1.0, abs(mean)):
         return float("nan")
-    return 2.0 * float(stdtr(n - 1, -abs(mean / error)))
+    return student_p(mean, error, n - 1)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit, stdtrit
+from scipy.special import expit, logit, stdtr, stdtrit
 
 from scalecal.checks import Float, Int, as_rng
 from scalecal.metrics.arguments import blocks, read_counts
@@ -376,6 +376,19 @@ def student_error(deviation: float, units: float) -> tuple[float, float]:
     """
     degrees = max(1.0, units - 1.0)
     return deviation * NORMAL_95 / float(stdtrit(degrees, 0.975)), degrees
+
+
+def student_p(value: float, error: float, degrees: float) -> float:
+    """Two-sided p-value of Student's t that a value with this standard error is 0; NaN without error.
+
+    Examples
+    --------
+    >>> round(student_p(-1.959964, 1.0, np.inf), 6), student_p(1.0, 0.0, 5.0)
+    (0.05, nan)
+    """
+    if not error > 0.0:
+        return float("nan")
+    return 2.0 * float(stdtr(degrees, -abs(value) / error))
 
 
 def interval(samples: Float, level: float = 0.95) -> tuple[float, float]:

@@ -106,6 +106,23 @@ def listed(words: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}" if len(words) > 1 else "".join(words)
 
 
+MAX_NAMED = 6
+"""Levels, strata and other parts that a sentence names; of more it counts the others."""
+
+
+def some_listed(words: Sequence[str]) -> str:
+    """Join words as a sentence has them, of many the first and how many others there are.
+
+    Examples
+    --------
+    >>> some_listed("abc"), some_listed("abcdefgh")
+    ('a, b and c', 'a, b, c, d, e, f and 2 others')
+    """
+    if len(words) > MAX_NAMED:
+        return some_of(words, MAX_NAMED)
+    return listed(words)
+
+
 def change_text(change: Mapping[str, Any] | None) -> str:
     """Write a change with its 95 % interval; "-" if there is none.
 

@@ -40,6 +40,7 @@ from scalecal.panel import (
     reader_logit,
     vote_log_pmf,
 )
+from scalecal.planning.precision import design_effect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,7 +214,7 @@ def plan(
         expected = [_expected_cases(part, level, power) for part in parts.values()]
         # Of a patient's cases only some fall into the stratum, so the effect is at most Kish's.
         in_stratum = max(1.0, groups.size * min(part.share for part in parts.values()))
-        effect = 1.0 + (in_stratum - 1.0) * groups.icc
+        effect = design_effect(in_stratum, groups.icc)
         least, most = min(expected), effect * max(expected)
         if groups.size > 1:
             # With fewer patients there is no test.

@@ -220,7 +220,7 @@ def net_benefit_cases(
 
 
 def design_effect(
-    group_size: int = 1, icc: float = 0.0, n_raters: int = 1, kappa: float = 0.0
+    group_size: float = 1, icc: float = 0.0, n_raters: int = 1, kappa: float = 0.0
 ) -> float:
     r"""Factor on the variance of a mean of correlated cases, or votes, against independent ones.
 

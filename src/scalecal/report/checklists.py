@@ -16,6 +16,7 @@ from scalecal.evaluation.folder import report_facts
 from scalecal.evaluation.level_words import ratio_name
 from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import (
+    MAX_NAMED,
     change_text,
     csv_text,
     is_known,
@@ -45,9 +46,6 @@ NOT_KNOWN = "not known to scalecal: "
 
 SEPARATOR = " \N{MIDDLE DOT} "
 """Between the answers of one item."""
-
-MAX_NAMED = 6
-"""Strata, levels and measures that an answer names; of more it counts the others."""
 
 
 @dataclass(frozen=True)
