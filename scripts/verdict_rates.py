@@ -226,6 +226,8 @@ def settings() -> Iterator[Setting]:
     for prevalence in (0.5, 0.05, 0.005):
         for events in (10, 30, 100, 500, 1000):
             yield Setting(prevalence, events)
+    for events in (500, 1000):
+        yield Setting(0.2, events)
     for prevalence, size in ((0.5, 10), (0.5, 25), (0.05, 10)):
         for events in (100, 500):
             yield Setting(prevalence, events, group_size=size)
@@ -253,14 +255,25 @@ def line(setting: Setting, runs: int, seed: int = 0) -> dict[str, float]:
 
 
 def main(words: list[str]) -> None:
-    """Print a line for every setting as it is done."""
+    """Print a row of the table for every setting as it is done."""
     runs = int(words[0]) if words else 200
+    print(
+        "| studies of | number | calibrated: attention | calibrated: good | wrong by a bound: good, most |"
+    )
+    print("|---|---|---|---|---|")
     for setting in settings():
         rates = line(setting, runs)
-        print(
-            f"{setting}: " + ", ".join(f"{name} {rate:.3g}" for name, rate in rates.items()),
-            flush=True,
-        )
+        wrong = {
+            name: rate
+            for name, rate in rates.items()
+            if not name.startswith(("calibrated", "runs"))
+        }
+        worst = max(wrong, key=lambda name: wrong[name])
+        named = f"{wrong[worst]:.3f}"
+        if wrong[worst] > 0:
+            named += f" ({worst.removesuffix(': good')})"
+        right = f"{rates['calibrated: attention']:.3f} | {rates['calibrated: good']:.3f}"
+        print(f"| {setting} | {rates['runs']:.0f} | {right} | {named} |", flush=True)
 
 
 if __name__ == "__main__":

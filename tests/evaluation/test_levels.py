@@ -254,7 +254,7 @@ def test_levels_of_certain_predictions(end):
 
 def test_one_level_says_so(data):
     result = audit(data.label, data.p, by={"site": ["A"] * len(data)}, **OPTIONS)
-    assert "All cases have the same site" in " ".join(result.sentences)
+    assert "All cases with a known site have the same one" in " ".join(result.sentences)
 
 
 def test_subsets_and_parts_keep_levels():

@@ -174,13 +174,15 @@ def test_levels_of_columns_answer_the_items_on_clusters_and_fairness(files):
     assert CliRunner().invoke(app, arguments).exit_code == 0
     (cell,) = report_facts([out])["cells"]
     spread = {"oe": {"k": 3, "reason": "", "new_low": 0.61, "new_high": 1.72}}
-    column = {"column": "site", "levels": [{}, {}, {}], "stand_out": ["B"], "spread": spread}
+    levels = [{"name": name, "n": 40, "events": 9} for name in "ABC"]
+    column = {"column": "site", "levels": levels, "stand_out": ["B"], "spread": spread}
     cell["audits"][cell["judged"]]["by"] = [{**column, "test": {"p_corrected": 0.012}}]
     rows = {row["item"]: row for row in checklist_rows(CHECKLISTS["tripod-ai"], [cell])}
     for item in ("12d", "14", "23b"):
         assert "site: 3 levels" in rows[item]["answer"]
         assert "standing out: B" in rows[item]["answer"]
         assert "0.61 to 1.72 (95 % prediction interval)" in rows[item]["answer"]
+    assert "site=B: n = 40, 9 events" in rows["23a"]["answer"]
     # A reason stands where a number does not.
     spread["oe"] = {"k": 3, "reason": "too few"}
     rows = {row["item"]: row for row in checklist_rows(CHECKLISTS["tripod-ai"], [cell])}

@@ -697,10 +697,10 @@ def _audit_advice(facts: Facts) -> tuple[str, str]:
     if found["adds_reader"]:
         reader = " It adds p_reader, fitted to the votes."
     if own["method"] not in NOTHING:
-        return (
-            "Recalibrate it",
-            f"Run scalecal calibrate FILE {_named(facts, own)}: {_gain(own)}.{reader}",
-        )
+        text = f"Run scalecal calibrate FILE {_named(facts, own)}: {_gain(own)}."
+        if not own["sure"]:
+            text += " That a calibrator helps is not shown."
+        return "Recalibrate it", f"{text}{reader}"
     if reader:
         # No method is named: one that is named is the one that calibrate records as chosen.
         text = f"{_none_better(own)} Run scalecal calibrate FILE, which keeps p.{reader}"

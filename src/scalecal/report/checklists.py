@@ -132,7 +132,8 @@ def _strata(cell: Row) -> Iterator[Part]:
     audit = _audit(cell)
     levels = []
     for column in audit.get("by") or ():
-        levels += [{**own, "name": own["row"]} for own in column["levels"]]
+        for own in column["levels"]:
+            levels.append({**own, "name": f"{column['column']}={own['name']}"})
     for row in (*audit["rows"][1:], *(audit.get("classes") or ()), *levels):
         text = f"{row['name']}: n = {number(row['n'])}"
         if is_known(row.get("events")):
