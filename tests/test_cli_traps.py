@@ -198,12 +198,12 @@ def test_p_of_the_other_class_is_noted():
     groups = np.arange(300) % 30
     for more in ({}, {"groups": groups}):
         noted = [
-            any("p looks like the probability of the other class" in note for note in found.notes)
+            "p looks like the probability of the other class" in str(found)
             for found in (audit(y, q, n_resamples=50, **more) for q in (1 - p, p, rng.random(300)))
         ]
         assert noted == [True, False, False]
     few = audit(y, 1 - p, n_resamples=50, groups=np.arange(300) % 3)  # no interval, no verdict
-    assert not any("other class" in note for note in few.notes)
+    assert "other class" not in str(few)
 
 
 def test_prevalence_of_several_classes_is_the_commonest_one_s():

@@ -983,5 +983,5 @@ class TestGroups:
         assert own == pytest.approx(width, rel=0.35)
 
     def test_groups_must_be_as_many_as_cases(self):
-        with pytest.raises(ValueError, match="one entry per case"):
+        with pytest.raises(ValueError, match="one value per case"):
             fit_panel(np.zeros(4), votes=[1, 2, 0, 1], n_raters=3, groups=[1, 2])
