@@ -580,6 +580,9 @@ CLINICAL = (
     ("citl", "calibration in the large"),
     ("slope", "calibration slope"),
     ("ici", "ICI"),
+    ("e50", "E50"),
+    ("e90", "E90"),
+    ("emax", "Emax"),
     ("scaled_brier", "scaled Brier score"),
     ("auc", "AUC"),
 )
