@@ -23,7 +23,7 @@ from scipy.special import expit, logit, ndtr, ndtri, xlogy
 from scipy.stats import beta, binom
 
 from scalecal import audit, calibrate, compare_audits, fit_panel, metrics
-from scalecal.inference import curves, levels
+from scalecal.inference import between_levels, curves
 from scalecal.inference.difficulty import votes_by_difficulty
 from scalecal.inference.units import Units
 from scalecal.metrics import COLUMNS
@@ -384,7 +384,9 @@ def alike(count: int, events: int, group_size: int = 1) -> Callable[[np.random.G
             groups = np.unique(10_000 * site + np.concatenate(own), return_inverse=True)[1]
             shared = 0.8 * rng.normal(size=groups.max() + 1)[groups]
         y = (rng.random(len(z)) < expit(0.3 + 0.8 * z + shared)).astype(float)
-        found = levels.heterogeneity(y, expit(z), site, count, groups=groups, n_resamples=DRAWS)
+        found = between_levels.heterogeneity(
+            y, expit(z), site, count, groups=groups, n_resamples=DRAWS
+        )
         if np.isnan(found.p_value):
             return {}
         return {
@@ -407,10 +409,10 @@ def new_site(
             z = MIDDLES[chance] + 1.2 * rng.normal(size=len(site))
             moved = spread * rng.normal(size=count + 1)
             y = (rng.random(len(z)) < expit(z + moved[site])).astype(float)
-            line = levels.line_of(y, expit(z))
+            line = between_levels.line_of(y, expit(z))
             if np.isnan(line[0]):
                 continue
-            found = levels.ratio_spread(y, expit(z), site, count, line, n_draws=5000)
+            found = between_levels.ratio_spread(y, expit(z), site, count, line, n_draws=5000)
             many = MIDDLES[chance] + 1.2 * ndtri((np.arange(2000) + 0.5) / 2000)
             truth = np.log(expit(many + moved[-1]).mean() / expit(many).mean())
             out[NEW, f"spread {spread:g}"] = found.new_low <= truth <= found.new_high

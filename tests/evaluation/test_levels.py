@@ -15,7 +15,7 @@ from scalecal.evaluation import levels
 from scalecal.evaluation.cells import read_cell
 from scalecal.evaluation.judging import BETWEEN
 from scalecal.evaluation.level_words import level_table, short
-from scalecal.inference.levels import heterogeneity
+from scalecal.inference.between_levels import heterogeneity
 from scalecal.inference.units import Units
 from scalecal.io import read_common_predictions, read_predictions
 from scalecal.metrics import holm

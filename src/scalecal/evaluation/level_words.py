@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalecal.evaluation.judging import LEVEL, Facts, Row
-from scalecal.inference.levels import MIN_EVENTS
+from scalecal.inference.between_levels import MIN_EVENTS
 from scalecal.io.text import (
     MAX_NAMED,
     change_text,

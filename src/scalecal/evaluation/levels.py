@@ -2,7 +2,7 @@
 
 Every level has a row like a stratum's. For each column there is a test of whether its levels share one
 recalibration line, the levels that differ from the others, the spread of O:E between levels with the
-interval for a new one (`scalecal.inference.levels`), and whether a calibrator fitted to all other levels
+interval for a new one (`scalecal.inference.between_levels`), and whether a calibrator fitted to all other levels
 serves a level as well as one of its own.
 """
 
@@ -24,7 +24,7 @@ from scalecal.cases import Cases, Factor, Predictions, rows_of
 from scalecal.checks import Float, InputError, Int, ScalecalWarning
 from scalecal.evaluation.judging import BETWEEN, BOUNDS, LEVEL
 from scalecal.evaluation.rows import score
-from scalecal.inference import levels
+from scalecal.inference import between_levels
 from scalecal.inference.units import Units, student_p, unit_degrees, unit_interval
 from scalecal.io.text import is_known, some_of
 from scalecal.metrics import holm
@@ -208,7 +208,7 @@ def _one_column(
 ) -> dict[str, Any]:
     event = read_hard_event(predictions.y, predictions.p)
     y, p, k = np.asarray(event.y, dtype=np.float64), event.p, len(names)
-    found = levels.heterogeneity(
+    found = between_levels.heterogeneity(
         y, p, level, k, groups=units.group, n_resamples=n_resamples, seed=seed
     )
     about = _level_facts(y, p, level, names, units, found)
@@ -239,7 +239,7 @@ def _level_facts(
     level: Int,
     names: Sequence[str],
     units: Units,
-    found: levels.Heterogeneity,
+    found: between_levels.Heterogeneity,
 ) -> list[dict[str, Any]]:
     """Each level's counts and its comparison with the others."""
     out = []
@@ -260,7 +260,9 @@ def _level_facts(
                 "oe_high": high,
                 "p_others": float(found.p_levels[j]),
                 # By what was expected alone a level of few events would pass for a large one.
-                "small": bool(min(rarer, np.nan_to_num(found.expected[j])) < levels.MIN_EVENTS),
+                "small": bool(
+                    min(rarer, np.nan_to_num(found.expected[j])) < between_levels.MIN_EVENTS
+                ),
             }
         )
     return out
@@ -281,15 +283,15 @@ def _ratio_spread(
     level: Int,
     k: int,
     units: Units,
-    found: levels.Heterogeneity,
+    found: between_levels.Heterogeneity,
     seed: int,
 ) -> dict[str, Any]:
     """Random effects of O:E over the levels."""
     if np.isnan(found.line[0]):
         return {"k": k, "reason": found.reason}
-    q = expit(found.line[0] + found.line[1] * levels.logits_of(p))
-    inflation = levels.inflation_of(y, q, level, k, units.group)
-    spread = levels.ratio_spread(y, p, level, k, found.line, inflation=inflation, seed=seed)
+    q = expit(found.line[0] + found.line[1] * between_levels.logits_of(p))
+    inflation = between_levels.inflation_of(y, q, level, k, units.group)
+    spread = between_levels.ratio_spread(y, p, level, k, found.line, inflation=inflation, seed=seed)
     facts: dict[str, Any] = {
         "k": spread.k,
         "reason": spread.reason,

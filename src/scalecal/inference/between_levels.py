@@ -248,7 +248,7 @@ def _untestable(level: Int, groups: Int) -> str:
     each = np.bincount(pairs[:, 0])
     # What differs between levels of one group each may be what differs between groups.
     if each.max() == 1:
-        return "every level is a single group, and groups cannot be told from levels"
+        return "every level is a single group, and groups cannot be distinguished from levels"
     if each.mean() < MIN_GROUPS_EACH:
         return (
             f"too few groups in a level ({each.mean():.1f} on average, at least {MIN_GROUPS_EACH} are "
