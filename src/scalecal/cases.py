@@ -34,6 +34,9 @@ __all__ = [
     "rows_of",
 ]
 
+THRESHOLD = 0.5
+"""Probability from which a case of two classes is called positive, if no other is stated."""
+
 Rows = NDArray[np.integer[Any]] | NDArray[np.bool_] | slice
 """Some of the cases: row numbers, a mask, or a slice."""
 
@@ -547,7 +550,7 @@ class Predictions:
     meta: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     prevalence: float | None = None
-    threshold: float = 0.5
+    threshold: float = THRESHOLD
 
     def __post_init__(self) -> None:
         # Answers that are taken apart must still know their cases.

@@ -51,7 +51,7 @@ def parts(*p, **options):
 def audit_of(difficulty):
     """What facts hold of an audited method with these strata of predicted difficulty."""
     judged = judge([WHOLE], difficulty, agreement=True)
-    meta = {"classes": ["0", "1"], "event": "positive class"}
+    meta = {"classes": ["0", "1"], "event": "positive class", "threshold": 0.5}
     return {
         "rows": [WHOLE],
         "classes": [],

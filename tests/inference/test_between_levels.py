@@ -150,7 +150,7 @@ def test_one_level_that_differs_is_found():
 @pytest.mark.parametrize("method", ["chi-square", "draws", "sign flips"])
 def test_slopes_that_differ_are_found_where_intercepts_do_not(method, monkeypatch):
     if method == "draws":
-        monkeypatch.setattr(levels, "MIN_EVENTS", 10_000)
+        monkeypatch.setattr(between_levels, "MIN_EVENTS", 10_000)
     for seed in range(20):
         rng = np.random.default_rng([9, seed])
         level = np.arange(4000) % 2
@@ -169,7 +169,7 @@ def test_slopes_that_differ_are_found_where_intercepts_do_not(method, monkeypatc
 def test_draws_agree_with_the_chi_square_where_both_hold(monkeypatch):
     y, p, level, _ = simulated(np.random.default_rng(3), [300] * 4, -0.5, spread=0.25)
     expected = between_levels.heterogeneity(y, p, level, 4)
-    monkeypatch.setattr(levels, "MIN_EVENTS", 10_000)
+    monkeypatch.setattr(between_levels, "MIN_EVENTS", 10_000)
     drawn = between_levels.heterogeneity(y, p, level, 4, n_resamples=4000)
     assert (expected.method, drawn.method) == ("chi-square", "draws")
     assert drawn.p_value == pytest.approx(expected.p_value, abs=0.02)

@@ -45,6 +45,7 @@ from scalecal.inference.units import Units, effective_units
 from scalecal.io.text import some_of
 from scalecal.limits import check_count, limit
 from scalecal.metrics.arguments import Sample, check_same_classes, of_two, read_hard_event
+from scalecal.metrics.clinical import all_certain
 from scalecal.metrics.grouping import rank_p, too_few
 from scalecal.metrics.resampling import EXACT_CASES, Null
 from scalecal.metrics.reweighting import Reweighted
@@ -591,7 +592,7 @@ MIN_SWAP_GAIN = 0.1
 
 def _doubt(row: dict[str, Any], y: Int, p: Float) -> str:
     """Why probabilities look like something else: decisions, or columns in another order; "" if not."""
-    if ((p == 0.0) | (p == 1.0)).all():
+    if all_certain(p):
         return (
             "All probabilities are 0 or 1, so these look like decisions: an audit needs the probabilities "
             "behind them."
@@ -642,8 +643,7 @@ def _notes(predictions: Predictions, rows: list[dict[str, Any]], units: Units) -
         notes.append(
             f"One class only in {some_of(single)}: AUC, O:E and calibration slope are undefined there."
         )
-    decided = bool(((p == 0.0) | (p == 1.0)).all())
-    if p.ndim == 1 and not single and not decided and np.isnan(rows[0]["slope"]):
+    if p.ndim == 1 and not single and not all_certain(p) and np.isnan(rows[0]["slope"]):
         notes.append(
             "The probabilities separate the classes, or are all equal: there is no calibration slope."
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scalecal.cases import BASELINE, Factor, Predictions
+from scalecal.cases import BASELINE, THRESHOLD, Factor, Predictions
 from scalecal.checks import InputError, LazyModule, check_inside, check_probs
 from scalecal.evaluation import changes, exhibits, texts, words
 from scalecal.evaluation.audits import Audit, audit_predictions, cases_of
@@ -330,7 +330,7 @@ def audit(
     p_split: ArrayLike | None = None,
     by: Mapping[str, Any] | None = None,
     prevalence: float | None = None,
-    threshold: float = 0.5,
+    threshold: float = THRESHOLD,
     n_bins: int = 15,
     n_resamples: int = 1000,
     seed: int = 0,

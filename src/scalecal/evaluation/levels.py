@@ -2,8 +2,8 @@
 
 Every level has a row like a stratum's. For each column there is a test of whether its levels share one
 recalibration line, the levels that differ from the others, the spread of O:E between levels with the
-interval for a new one (`scalecal.inference.between_levels`), and whether a calibrator fitted to all other levels
-serves a level as well as one of its own.
+interval for a new one (`scalecal.inference.between_levels`), and whether a calibrator fitted to all other
+levels serves a level as well as one of its own.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ from scalecal.io.text import (
     some_listed,
     some_of,
 )
-from scalecal.metrics import METRICS, holm
+from scalecal.metrics import COLUMNS, METRICS, holm
+from scalecal.metrics.columns import CLINICAL
 from scalecal.metrics.grouping import MIN_GROUPS
 from scalecal.probes.methods import METHODS
 
@@ -332,7 +333,7 @@ def _on(audit: Facts, part: Row) -> str:
         kind = "foreseen"
     gloss = GLOSSES.get(kind, {}).get(part["name"])
     if kind == "votes" and gloss and len(audit["meta"]["classes"]) == 2:
-        gloss += f" at {audit['meta'].get('threshold', 0.5):g}"
+        gloss += f" at {audit['meta']['threshold']:g}"
     about = [*filter(None, [gloss]), f"n = {number(part['n'])}"]
     return f"On {_listed([part])} ({', '.join(about)})"
 
@@ -575,20 +576,6 @@ def vote_paragraph(audit: Facts, facts: Facts | None = None) -> str:
     )
 
 
-CLINICAL = (
-    ("oe", "O:E"),
-    ("citl", "calibration in the large"),
-    ("slope", "calibration slope"),
-    ("ici", "ICI"),
-    ("e50", "E50"),
-    ("e90", "E90"),
-    ("emax", "Emax"),
-    ("scaled_brier", "scaled Brier score"),
-    ("auc", "AUC"),
-)
-"""Numbers that a clinical reviewer looks for first, in the order in which they are given."""
-
-
 def clinical_sentence(audit: Facts) -> str:
     """The clinical numbers of all cases, with intervals and floors; "" with more than two classes."""
     row = audit["rows"][0]
@@ -601,10 +588,10 @@ def clinical_sentence(audit: Facts) -> str:
             f"{_cases(row)}."
         )
     parts = []
-    for key, title in CLINICAL:
+    for key in CLINICAL:
         if not is_known(row.get(key)):
             continue
-        text = f"{title} {interval_text(row, key)}"
+        text = f"{COLUMNS[key].name} {interval_text(row, key)}"
         if is_known(row.get(f"{key}_floor")):
             text += f" (floor {row[f'{key}_floor']:.3f})"
         parts.append(text)

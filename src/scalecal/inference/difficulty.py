@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, expit, logit
 
+from scalecal.cases import THRESHOLD
 from scalecal.checks import MAX_RHO, Float, Int, as_rng, check_weights
 from scalecal.inference.units import NORMAL_95, unit_interval
 from scalecal.metrics.arguments import as_table, read_counts, read_votes
@@ -125,7 +126,7 @@ def votes_by_difficulty(
     of_label: bool = False,
     y: ArrayLike | None = None,
     p_split: Float | None = None,
-    threshold: float = 0.5,
+    threshold: float = THRESHOLD,
     groups: ArrayLike | None = None,
     n_resamples: int = 1000,
     seed: int | np.random.Generator | None = 0,

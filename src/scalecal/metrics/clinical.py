@@ -45,7 +45,7 @@ def _one_class(y: NDArray[np.float64], weights: Float) -> bool:
     return positives <= 0.0 or positives >= float(weights.sum())
 
 
-def _certain(p: Float) -> bool:
+def all_certain(p: Float) -> bool:
     """Whether all probabilities are 0 or 1, which have no finite logits."""
     return bool(((p == 0.0) | (p == 1.0)).all())
 
@@ -71,7 +71,7 @@ def calibration_in_the_large(sample: Sample) -> Float:
     above 0 the probabilities are too low. It is not the intercept of Cox's line, whose slope is free.
     """
     w = _weights(sample)
-    if _one_class(sample.y, w) or _certain(sample.p):
+    if _one_class(sample.y, w) or all_certain(sample.p):
         return _unknown(sample)
     z = line_logits(sample.p)
     offset = logit_offset(z, sample.y, w)
@@ -111,7 +111,7 @@ def calibration_slope(sample: Sample) -> Float:
     """
     w = _weights(sample)
     line = None
-    if not _one_class(sample.y, w) and not _certain(sample.p):
+    if not _one_class(sample.y, w) and not all_certain(sample.p):
         line = cox_line(sample)
     if line is None:
         return _unknown(sample)

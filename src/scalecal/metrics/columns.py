@@ -72,6 +72,11 @@ class Column:
     votes: bool = False
     in_audit: bool = True
 
+    @property
+    def name(self) -> str:
+        """Its name in sentences."""
+        return self.title
+
 
 @dataclass(frozen=True)
 class Metric(Column):
@@ -288,6 +293,7 @@ METRICS: dict[str, Metric] = {
             scale="plain",
             compared=False,
             shown=False,
+            called="scaled Brier score",
         ),
         Metric(
             "accuracy",
@@ -636,3 +642,6 @@ class _Columns(Mapping[str, Column]):
 
 COLUMNS: Mapping[str, Column] = _Columns()
 """Every quantity by key, in the order in which tables show them."""
+
+CLINICAL = ("oe", "citl", "slope", "ici", "e50", "e90", "emax", "scaled_brier", "auc")
+"""Clinical numbers beside the numbers of events, in the order of sentences and tables."""

@@ -36,6 +36,7 @@ from scalecal.evaluation.words import (
 from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text, interval_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
+from scalecal.metrics.columns import CLINICAL
 from scalecal.report import figures
 from scalecal.report.checklists import CHECKLISTS, checklist_intro, checklist_rows
 from scalecal.report.figures import Figure, Row, role_of, stratum_title
@@ -147,23 +148,8 @@ def audit_table(title: str, rows: Sequence[Row], *, agreement: bool) -> View:
 # Clinical numbers
 
 
-CLINICAL = (
-    "events",
-    "expected",
-    "oe",
-    "citl",
-    "slope",
-    "ici",
-    "e50",
-    "e90",
-    "emax",
-    "scaled_brier",
-    "auc",
-)
-"""Columns of the clinical table of all cases."""
-
 CLINICAL_PARTS = ("events", "expected", "oe", "citl", "slope", "auc")
-"""Columns of that of classes, and of strata of the data."""
+"""Columns of the table of classes, and of strata of the data."""
 
 CLINICAL_NOTE = (
     "Estimates with 95 % intervals, which treat groups as independent where there are any. O:E: observed for "
@@ -184,7 +170,7 @@ def _clinical_view(cell: Row) -> View | None:
         for method in shown:
             head += [method, "floor"]
         lines = []
-        for key in CLINICAL:
+        for key in ("events", "expected", *CLINICAL):
             line = [_title(key)]
             for row in whole:
                 line += [_clinical_text(row, key), number(row.get(f"{key}_floor"))]
