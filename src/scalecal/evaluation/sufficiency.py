@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 from scipy.optimize import brentq
-from scipy.special import chdtri, ndtr, pdtrc
+from scipy.special import chdtri, ndtr, pdtrc, pdtri
 
 from scalecal.checks import check_inside
 from scalecal.evaluation.judging import BOUNDS, LEVEL, LIMIT, MIN_EVENTS, Facts, Row
@@ -22,6 +22,13 @@ from scalecal.limits import MIN_GROUPS
 
 _MAX_TIMES = 1e6
 _NODES, _WEIGHTS = leggauss(200)
+
+
+POWER = 0.8
+"""Probability of being called good, of a calibrated model, that an inconclusive audit plans for."""
+
+EVENTS_PLANNED = float(pdtri(MIN_EVENTS - 1, 1.0 - POWER))
+"""Events to be expected so that there are `MIN_EVENTS` with that probability (Poisson)."""
 
 
 class EnoughCases(NamedTuple):
@@ -82,7 +89,7 @@ def cases_for_good(
     citl_se: float,
     slope_se: float,
     error_high: float,
-    power: float = 0.8,
+    power: float = POWER,
 ) -> EnoughCases:
     """Find how many cases a calibrated model with such predictions needs to be called good.
 
@@ -135,13 +142,6 @@ def cases_for_good(
         return EnoughCases(1.0, n)
     times = float(np.exp(brentq(lacking, 0.0, most, xtol=1e-6)))
     return EnoughCases(times, ceil(times * n))
-
-
-EVENTS_PLANNED = 57.0
-"""Events to be expected so that there are `MIN_EVENTS` with a probability of .8 (Poisson)."""
-
-POWER = 0.8
-"""Probability of being called good, of a calibrated model, that an inconclusive audit plans for."""
 
 
 def cases_to_settle(judged: Facts, rows: Sequence[Row]) -> dict[str, Any] | None:
