@@ -44,7 +44,6 @@ from scalecal.io.text import (
     some_of,
 )
 from scalecal.metrics import COLUMNS, METRICS, holm
-from scalecal.metrics.columns import CLINICAL
 from scalecal.metrics.grouping import MIN_GROUPS
 from scalecal.probes.methods import METHODS
 
@@ -574,6 +573,10 @@ def vote_paragraph(audit: Facts, facts: Facts | None = None) -> str:
         f"{start}. A probability that is right for the majority of {sizes} readers is more extreme than one "
         "reader's, so one number cannot be right for both: single votes need a second one, p_reader."
     )
+
+
+CLINICAL = ("oe", "citl", "slope", "ici", "e50", "e90", "emax", "scaled_brier", "auc")
+"""Clinical numbers beside the numbers of events, in the order of sentences and tables."""
 
 
 def clinical_sentence(audit: Facts) -> str:

@@ -642,6 +642,3 @@ class _Columns(Mapping[str, Column]):
 
 COLUMNS: Mapping[str, Column] = _Columns()
 """Every quantity by key, in the order in which tables show them."""
-
-CLINICAL = ("oe", "citl", "slope", "ici", "e50", "e90", "emax", "scaled_brier", "auc")
-"""Clinical numbers beside the numbers of events, in the order of sentences and tables."""

@@ -27,6 +27,7 @@ from scalecal.evaluation.folder import first_panels, report_facts
 from scalecal.evaluation.level_words import level_table
 from scalecal.evaluation.words import (
     AGREEMENT,
+    CLINICAL,
     judge_of,
     other_verdicts,
     recommended_methods,
@@ -36,7 +37,6 @@ from scalecal.evaluation.words import (
 from scalecal.io.store import check_output_file, write_file, written_by
 from scalecal.io.text import csv_text, interval_text, is_known, number, percent, points
 from scalecal.metrics import COLUMNS
-from scalecal.metrics.columns import CLINICAL
 from scalecal.report import figures
 from scalecal.report.checklists import CHECKLISTS, checklist_intro, checklist_rows
 from scalecal.report.figures import Figure, Row, role_of, stratum_title
